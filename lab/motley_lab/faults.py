@@ -56,11 +56,13 @@ def active(lab_dir: str | os.PathLike[str], name: str, node: str | None = None) 
     return None
 
 
-def add(lab_dir: str | os.PathLike[str], name: str, *, node: str | None = None, **settings: Any) -> dict[str, Any]:
+def add(
+    lab_dir: str | os.PathLike[str], name: str, *, node: str | None = None, settings: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Switch a fault on; switching it on again replaces its settings."""
     if name not in FAULTS:
         raise UnknownFault(name)
-    fault: dict[str, Any] = {"name": name, **({"node": node} if node else {}), **settings}
+    fault: dict[str, Any] = {**(settings or {}), "name": name, **({"node": node} if node else {})}
     _folder(lab_dir).mkdir(parents=True, exist_ok=True)
     file = _file(lab_dir, name, node)
     fresh = file.with_suffix(".new")
