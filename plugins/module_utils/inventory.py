@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
@@ -39,14 +40,14 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("quantization", "str", "cluster", "Quantisation of the weights, where the model does not state it."),
     Variable("max_model_len", "int", "cluster", "Longest context to serve, tokens.", 8192),
     Variable("max_num_seqs", "int", "cluster", "Most sequences in one batch."),
-    Variable("gpu_memory_utilization", "float", "cluster", "Share of each device's memory for the engine, 0 to 1; the planner's largest safe one if unset."),
+    Variable("gpu_memory_utilization", "float", "cluster", "Share of each device's memory for the engine, 0 to 1; the largest safe one if unset."),
     Variable("enforce_eager", "bool", "cluster", "Run without CUDA graphs; the planner decides if unset."),
     Variable("trust_remote_code", "bool", "cluster", "Let the engine run code from the model repository.", False),
     Variable("objective", "str", "cluster", "What the plan is for.", "balanced", ("balanced", "latency", "throughput", "capacity")),
     Variable("concurrency", "int", "cluster", "Requests at a time that the plan is made for.", 8),
     Variable("layers", "dict", "cluster", "Layers by node: a number for its first device, or a list with one number per device."),
     Variable("engine_node", "str", "cluster", "Node of the engine core and of pipeline rank 0; the planner chooses if unset."),
-    Variable("devices", "list", "node", "What the accelerator table says of this node's devices, overridden: memory_gib, reserve_gib, bandwidth_gbs."),
+    Variable("devices", "list", "node", "Overrides of the accelerator table: memory_gib, reserve_gib, bandwidth_gbs per device."),
     Variable("accelerators", "list", "node", "This node's devices, by their names in the accelerator table."),
     Variable("links", "list", "cluster", "Links between nodes: nodes, and link (a name of the table) or gbs and rtt_us.", []),
     Variable("engine_version", "str", "cluster", "Version of vLLM; the default row of the engine table if unset."),
@@ -272,13 +273,16 @@ def plan_request(cluster: Mapping[str, Any], *, config: Mapping[str, Any] | None
     config: the model's config.json, where it was read; else the planner's table is asked for the model's name.
     """
     engine, model = cluster["engine"], cluster["model"]
+    backend = next((d["backend"] for n in cluster["nodes"] for d in n["devices"] if d.get("backend")), None)
     request: dict[str, Any] = {
         "model": model["name"],
-        "nodes": [{"name": n["name"], "address": n["address"], "devices": n["devices"],
+        "nodes": [{"name": n["name"], "address": n["address"], "arch": n["arch"], "nccl_env": n["nccl_env"],
+                   "devices": [{k: v for k, v in d.items() if k != "backend"} for d in n["devices"]],
                    **({"engine": True} if n["name"] == cluster["engine_node"] else {})} for n in cluster["nodes"]],
         "links": cluster["links"],
         "workload": {"max_model_len": model["max_model_len"], "concurrency": cluster["concurrency"], "prompt_tokens": 512, "output_tokens": 128},
-        "engine": {"version": engine["version"], "launcher": cluster["launcher"], "gpu_memory_utilization": engine["gpu_memory_utilization"],
+        "engine": {"version": engine["version"], "launcher": cluster["launcher"], "backend": backend, "port": engine["port"],
+                   "args": engine["args"], "env": engine["env"], "gpu_memory_utilization": engine["gpu_memory_utilization"],
                    "pipeline": None, "tensor": None, "partition": None, "partition_by_node": cluster["layers"],
                    "max_num_batched_tokens": _flag(engine["args"], "--max-num-batched-tokens"), "max_num_seqs": model["max_num_seqs"],
                    "enforce_eager": engine["enforce_eager"]},
@@ -286,7 +290,8 @@ def plan_request(cluster: Mapping[str, Any], *, config: Mapping[str, Any] | None
     }
     if config is not None:
         request["config"] = dict(config)
-    for key, value in (("quantization", model["quantization"]), ("revision", model["revision"]), ("dtype", _flag(engine["args"], "--dtype"))):
+    for key, value in (("quantization", model["quantization"]), ("revision", model["revision"]), ("dtype", _flag(engine["args"], "--dtype")),
+                       ("kv_cache_dtype", _flag(engine["args"], "--kv-cache-dtype")), ("trust_remote_code", model["trust_remote_code"])):
         if value:
             request[key] = value
     return request
@@ -326,6 +331,41 @@ def changed_since(plan: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[s
     old, new = plan.get("inputs") or {}, inputs(cluster)
     names = {"model": "motley_model"}
     return [names.get(name, text) for name, text in _INPUTS if old.get(name) != new[name]]
+
+
+def state_dir(name: str | None, inventory_dir: str | None, temporary: str) -> str:
+    """Default state directory: .motley/CLUSTER beside the inventory. Refused where nothing stays."""
+    fix = "set motley_state_dir to a directory that stays: it will hold the cluster's secrets"
+    if not inventory_dir:
+        raise MotleyError("the inventory lies in no directory, so there is no place for the cluster's state", hint=fix)
+    if PurePosixPath(inventory_dir).is_relative_to(temporary):
+        raise MotleyError(f"the inventory lies in {temporary}, which does not stay", hint=fix)
+    return str(PurePosixPath(inventory_dir) / ".motley" / (name or default("cluster")))
+
+
+_SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|API_KEY)$")
+_SECRET_TEXT = re.compile(r"hf_[A-Za-z0-9]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+
+
+def literal_secrets(raw: Mapping[str, Any]) -> list[str]:
+    """Names of variables that hold a secret in the clear. raw: values as written, before templating.
+
+    A template (lookup) or a vaulted value is fine: neither is a plain text with the secret in it.
+    """
+    found = []
+    for name, value in sorted(raw.items()):
+        text = value if isinstance(value, str) else json.dumps(value, default=lambda _: "{{ }}")
+        if _SECRET_TEXT.search(text) or (name == "motley_hf_token" and _in_the_clear(value)):
+            found.append(name)
+        elif isinstance(value, Mapping):
+            found += [f"{name}.{key}" for key, item in value.items() if _SECRET_NAME.search(str(key)) and _in_the_clear(item)]
+        elif isinstance(value, (list, tuple)) and any(isinstance(a, str) and a.startswith("--api-key") for a in value):
+            found.append(f"{name} (--api-key)")
+    return found
+
+
+def _in_the_clear(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "{{" not in value
 
 
 def digest(document: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -43,11 +44,13 @@ class Context:
     @property
     def state(self) -> StateDirectory:
         """The state directory of option state_dir, else of motley_state_dir."""
-        path = self._state_dir or self.variable("motley_state_dir")
-        if not path:
-            raise MotleyError("motley_state_dir is not set and the inventory lies in no directory",
-                              hint="give an inventory file, or set motley_state_dir to a directory that stays")
+        path = self._state_dir or self.variable("motley_state_dir") or inventory.state_dir(
+            self.variable("motley_cluster"), self.variable("inventory_dir"), tempfile.gettempdir())
         return StateDirectory(str(path), check_mode=self.check_mode)
+
+    def raw_variables(self) -> dict[str, Any]:
+        """Variables of this host with our prefix as they were written: templates as text, vaulted ones encrypted."""
+        return {name: self._vars[name] for name in self._vars if name.startswith("motley_")}
 
     def variable(self, name: str, default: Any = None) -> Any:
         """A variable of this host, templated, plain."""
