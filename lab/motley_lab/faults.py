@@ -23,7 +23,7 @@ FAULTS: dict[str, str] = {
     "registry-down": "registry: every request is answered 503",
     "factory-down": "factory: every request is answered 503",
     "factory-slow": "factory: the first installer pull of a schematic takes `seconds=N` (default 5)",
-    "extension-missing": "factory: the release does not offer the extension `name=siderolabs/...`",
+    "extension-missing": "factory: the release does not offer the extension `extension=siderolabs/...`",
     "hub-down": "hub: every request is answered 503",
     "hub-gated": "hub: the model needs a token (401 without one, 403 with `token=T` set and another one sent)",
 }

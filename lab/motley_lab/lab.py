@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -260,13 +261,17 @@ class Lab:
         folder = Path(facts["model_dir"])
         if (folder / "config.json").exists():
             return False
-        python = str(engine_venv() / "bin" / "python") if facts["engine"] == "real" else sys.executable
         say("making the lab's model")
         fresh = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
-        done = subprocess.run([python, str(MODEL_MAKER), str(fresh)], capture_output=True, text=True, check=False)
+        python = engine_venv() / "bin" / "python"
+        command = [str(python), str(MODEL_MAKER), str(fresh)]
+        if not python.exists():  # the stub engine reads no weights
+            command = [sys.executable, str(MODEL_MAKER), str(fresh), "--config-only"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not (fresh / "config.json").exists():
-            raise LabError(f"the lab's model could not be made: {done.stderr.strip()[-400:]}", hint="see above")
+            tail = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
+            raise LabError(f"the lab's model could not be made: {tail}", hint=shlex.join(command))
         fresh.rename(folder)
         return True
 
@@ -359,7 +364,7 @@ class Lab:
         """The pid of a process of this lab if it runs. A pid that now belongs to somebody else does not count."""
         try:
             number = int((self.dir / "pids" / name).read_text(encoding="utf-8").split()[0])
-            command = Path(f"/proc/{number}/cmdline").read_bytes()  # empty for a zombie
+            command = _command_line(number)
         except (OSError, ValueError, IndexError):
             return None
         return number if os.fsencode(self.dir) in command.split(b"\0") else None
@@ -409,6 +414,17 @@ class Lab:
             subprocess.run(["umount", "--lazy", where], capture_output=True, check=False)
         if left := _mounts_below(self.dir):
             raise LabError(f"{left[0]} cannot be unmounted", hint=f"umount {left[0]}, then motley-lab down")
+
+
+def _command_line(pid: int) -> bytes:
+    """The arguments of a process; empty for one that has ended but was not waited for, as for one amid its `exec`."""
+    for _attempt in range(20):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        if command or state in "ZX":
+            return command
+        time.sleep(0.005)
+    return b""
 
 
 def _mounts_below(folder: Path) -> list[str]:
