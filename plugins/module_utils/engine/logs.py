@@ -355,7 +355,7 @@ _FAULTS: tuple[_Pattern, ...] = (
        "NCCL found no interface that fits NCCL_SOCKET_IFNAME", "run --tags nccl_interface, then --tags ray_cluster"),
     _p("nccl", r"ncclSystemError|ncclInternalError|ncclRemoteError", "NCCL failed between the ranks",
        "look at the NCCL lines above it; check the interface per node (verify) and the link"),
-    _p("shm", r"Error while creating shared memory segment|open shm in SHMManager failed", "the container's shared memory is too small or not its own",
+    _p("shm", r"Error while creating shared memory segment|open shm in SHMManager failed", "the container's shared memory is too small or shared",
        "raise motley_shm_size and run --tags ray_cluster"),
     _p("gated", r"Cannot access gated repo|Access to model \S+ is restricted|401 Client Error", "the hub refuses this model without a token",
        "give motley_hf_token_file, after the model's licence is accepted on its page"),
