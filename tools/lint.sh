@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Everything that reads the code without running it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=.build/venv/bin
+export PATH=$PWD/$bin:$PATH ANSIBLE_CONFIG=$PWD/ansible.cfg
+echo "ruff";  $bin/ruff check .
+echo "mypy";  $bin/mypy plugins lab/motley_lab
+echo "ansible-lint"; $bin/ansible-lint --offline -q
+echo "changelog fragments"; $bin/antsibull-changelog lint
+lab=$(git ls-files -z 'lab/*.py' | xargs -0 cat | wc -l)
+product=$(git ls-files -z 'plugins/*' 'roles/*' | xargs -0 cat | wc -l)
+echo "lab: $lab lines of Python, product: $product lines"
+if [ "$lab" -gt 6000 ]; then echo "the lab has over 6000 lines: take something out"; exit 1; fi
+if [ $((lab * 2)) -gt "$product" ]; then echo "note: the lab is more than half of the product ($product lines)"; fi
