@@ -10,7 +10,10 @@ import shutil
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
+
+import yaml
 
 from ansible_collections.motley.inference.plugins.module_utils import inventory
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
@@ -21,7 +24,7 @@ from ansible_collections.motley.inference.plugins.plugin_utils.process import ru
 SUPPORTED = {("ray", "pod")}
 PLATFORMS = {"talos"}
 PORTS = {"talos": 50000, "k3s": 22, "host": 22, "kubernetes": 6443}
-LIBRARIES = {"kubernetes": "kubernetes", "yaml": "pyyaml"}
+LIBRARIES = {"kubernetes": "kubernetes"}
 
 
 class ActionModule(MotleyAction):
@@ -38,7 +41,7 @@ class ActionModule(MotleyAction):
             return _reach(context)
         if context.check_mode:
             context.state.empty_check()
-        _inventory(context, args["options"])
+        _inventory(context, [*args["options"], *_role_options()])
         cluster = context.cluster()
         tools = _tools(cluster)
         return {"cluster": cluster["name"], "nodes": [n["name"] for n in cluster["nodes"]], "tools": tools, "state_dir": str(context.state.root)}
@@ -61,6 +64,15 @@ def _inventory(context: Context, options: list[str]) -> None:
     if (cluster["launcher"], cluster["workload"]) not in SUPPORTED:
         raise MotleyError(f"launcher {cluster['launcher']} with workload {cluster['workload']} is not supported",
                           hint="supported: " + ", ".join(f"{a} with {b}" for a, b in sorted(SUPPORTED)))
+
+
+def _role_options() -> list[str]:
+    """Names, without prefix, of the options that the roles of this collection document."""
+    names: list[str] = []
+    for spec in Path(__file__).resolve().parents[2].glob("roles/*/meta/argument_specs.yml"):
+        entries = (yaml.safe_load(spec.read_text()) or {}).get("argument_specs", {})
+        names += [name.removeprefix("motley_") for entry in entries.values() for name in entry.get("options") or {}]
+    return names
 
 
 def _tools(cluster: dict[str, Any]) -> dict[str, str]:

@@ -90,8 +90,6 @@ VARIABLES: tuple[Variable, ...] = (
 )
 TABLE: Mapping[str, Variable] = {v.name: v for v in VARIABLES}
 PREFIX = "motley_"
-ROLES = ("preflight", "plan", "talos_image", "talos_config", "talos_bootstrap", "container_image", "gpu_device_plugin",
-         "nccl_interface", "ray_cluster", "vllm_serve", "verify", "benchmark", "report")
 # Architecture of the host that an accelerator is soldered to; every other card sits in an x86-64 machine.
 HOST_ARCHITECTURE = {"gb10": "arm64"}
 SECRET_WORDS = ("hf_token",)
@@ -124,7 +122,7 @@ def problems(hosts: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequen
 def _variable_problems(name: str, value: Any, extra: Sequence[str]) -> list[str]:
     known = TABLE.get(name)
     if known is None:
-        if name in extra or any(name.startswith(f"{role}_") and name in extra for role in ROLES) or name in ("nodes",):
+        if name in extra:
             return []
         near = difflib.get_close_matches(name, [*TABLE, *extra], n=1, cutoff=0.5)
         return [f"unknown variable {PREFIX}{name}" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")]
