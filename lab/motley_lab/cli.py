@@ -123,7 +123,7 @@ def status(lab: Lab, chosen: argparse.Namespace) -> int:
 
 def run(lab: Lab, chosen: argparse.Namespace) -> int:
     """Become the command: its exit code, its signals and its terminal are then its own."""
-    command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
+    command = chosen.command
     if not command:
         raise LabError("no command", hint="motley-lab exec controller -- talosctl version --client")
     netns = lab.netns(chosen.machine)
@@ -226,7 +226,7 @@ def parser() -> argparse.ArgumentParser:
     add("status", "nodes, processes, faults, forwards", status).add_argument("--json", action="store_true")
     command = add("exec", "run a command on a node or on the controller", run)
     command.add_argument("machine", help="a node, or `controller`")
-    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    command.add_argument("command", nargs="*", metavar="-- COMMAND")
     command = add("logs", "what the lab's processes wrote", logs)
     command.add_argument("log", nargs="?", metavar="LOG", help="a node or one log (default: all)")
     command.add_argument("-f", "--follow", action="store_true")
@@ -236,7 +236,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("fault")
         command.add_argument("--node", help="on this node only")
         if what == "add":
-            command.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+            command.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     switches.add_parser("list", parents=[named])
     add("talosctl", "print the path of the talosctl stand-in", talosctl)
     command = add("kube-api", "serve the Kubernetes API alone over HTTPS, without kubelets", kube_api)
@@ -245,8 +245,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
+    """What stands after `--` belongs to the command that `exec` runs."""
+    if "--" not in arguments:
+        return arguments, False, []
+    place = arguments.index("--")
+    return arguments[:place], True, arguments[place + 1 :]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = parser().parse_args(arguments)
+    own, found, command = _split(list(sys.argv[1:] if arguments is None else arguments))
+    chosen = parser().parse_args(own)
+    if found:
+        chosen.command = command
     try:
         result: int = chosen.function(Lab(chosen.name), chosen)
     except LabError as error:

@@ -17,15 +17,15 @@ from typing import Any
 
 # name -> where it acts, what it does. A component that causes a fault adds its row; a name that is not here is refused.
 FAULTS: dict[str, str] = {
-    "image-amd64-only": "registry: the vLLM images have amd64 only (`image=NAME` narrows it to one)",
+    "image-amd64-only": "registry: the vLLM images have amd64 only (`--set image=NAME` narrows it to one)",
     "image-attestation-only": "registry: beside one architecture the image lists only attestation entries",
     "image-without-ray": "registry: the vLLM images hold no Ray (the labels of it are missing)",
     "registry-down": "registry: every request is answered 503",
     "factory-down": "factory: every request is answered 503",
-    "factory-slow": "factory: the first installer pull of a schematic takes `seconds=N` (default 5)",
-    "extension-missing": "factory: the release does not offer the extension `extension=siderolabs/...`",
+    "factory-slow": "factory: the first installer pull of a schematic takes `--set seconds=N` (default 5)",
+    "extension-missing": "factory: the release does not offer the extension `--set extension=siderolabs/...`",
     "hub-down": "hub: every request is answered 503",
-    "hub-gated": "hub: the model needs a token (401 without one, 403 with `token=T` set and another one sent)",
+    "hub-gated": "hub: the model needs a token (401 without one, 403 with `--set token=T` set and another one sent)",
 }
 
 
