@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-
 from ansible_collections.motley.inference.plugins.module_utils import inventory
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.plugin_utils.action import Context, MotleyAction
