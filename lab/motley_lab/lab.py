@@ -315,10 +315,12 @@ class Lab:
 
     def _start(self, process: Process) -> None:
         inside = ("ip", "netns", "exec", process.netns) if process.netns else ()
+        note = self.dir / "pids" / process.name
         environment = {**self.environment(), "PYTHONPATH": str(REPOSITORY / "lab"), "PYTHONUNBUFFERED": "1"}
         with process.log.open("ab") as log:
             child = subprocess.Popen(
-                [*inside, *process.command],
+                # It notes its own pid, so that it is known even if this program is killed right now.
+                ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(note), *inside, *process.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -326,7 +328,7 @@ class Lab:
                 cwd=REPOSITORY,
                 start_new_session=True,
             )
-        (self.dir / "pids" / process.name).write_text(f"{child.pid}\n", encoding="utf-8")
+        note.write_text(f"{child.pid}\n", encoding="utf-8")
         child.returncode = 0  # it outlives this program on purpose: no warning about that
 
     def _wait(self, facts: Mapping[str, Any], *, say: Say) -> None:
