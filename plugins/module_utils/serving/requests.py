@@ -15,14 +15,14 @@ from urllib.parse import SplitResult, urlsplit
 Api = Literal["completions", "chat"]
 PATHS: Mapping[str, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 # Short, frequent words: about one token each in every common tokenizer, and prompts that no two requests share.
-_WORDS = (
+_WORDS = (  # noqa: SIM905 - a list of two hundred literals reads worse
     "the of and to in is that it for was on are as with they be at one have this from by hot but some what there we can out other were all "
     "your when up use word how said an each she which do their time if will way about many then them would write like so these her long make "
     "thing see him two has look more day could go come did my sound no most number who over know water than call first people may down side "
     "been now find any new work part take get place made live where after back little only round man year came show every good me give our "
     "under name very through just form much great think say help low line before turn cause same mean differ move right boy old too does tell "
     "sentence set three want air well also play small end put home read hand port large spell add even land here must big high such follow"
-).split()  # noqa: SIM905 - a list of two hundred literals reads worse
+).split()
 
 
 @dataclass(frozen=True)
