@@ -189,4 +189,3 @@ def _secret_values(spec: Mapping[str, Any], args: Mapping[str, Any]) -> list[str
 
 def _without(secrets: set[str], result: dict[str, Any]) -> dict[str, Any]:
     return dict(remove_values(result, {s for s in secrets if len(s) > 3})) if secrets else result
-
