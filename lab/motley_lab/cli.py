@@ -28,9 +28,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in [head, *rows])
 
 
-# -- commands --------------------------------------------------------------------------------------------------------
-
-
 def up(lab: Lab, chosen: argparse.Namespace) -> int:
     start = time.monotonic()
     names = ("engine", "port", "cards", "hardware", "talos_version")
@@ -171,8 +168,8 @@ def _describe(fault: dict[str, Any]) -> str:
 def fault(lab: Lab, chosen: argparse.Namespace) -> int:
     if chosen.what == "list":
         on = {entry["name"] for entry in faults.listed(lab.dir)}
-        out(table(["ON", "FAULT", "WHERE AND WHAT"], [["*" if name in on else "", name, text]
-                                                     for name, text in sorted(faults.FAULTS.items())]))  # fmt: skip
+        rows = [["*" if name in on else "", name, text] for name, text in sorted(faults.FAULTS.items())]
+        out(table(["ON", "FAULT", "WHERE AND WHAT"], rows))
         return 0
     if chosen.node is not None:
         lab.netns(chosen.node)
@@ -200,9 +197,6 @@ def kube_api(lab: Lab, chosen: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "motley_lab.kube.server", "--alone", "--port", str(chosen.port)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "lab"), "MOTLEY_LAB_KUBE_TOKEN": chosen.token}
     os.execve(sys.executable, command, environment)
-
-
-# -- arguments -------------------------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:

@@ -56,9 +56,7 @@ def active(lab_dir: str | os.PathLike[str], name: str, node: str | None = None) 
     return None
 
 
-def add(
-    lab_dir: str | os.PathLike[str], name: str, *, node: str | None = None, settings: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def add(lab_dir: str | os.PathLike[str], name: str, *, node: str | None = None, settings: dict[str, Any] | None = None) -> dict[str, Any]:
     """Switch a fault on; switching it on again replaces its settings."""
     if name not in FAULTS:
         raise UnknownFault(name)
@@ -73,7 +71,7 @@ def add(
 
 def remove(lab_dir: str | os.PathLike[str], name: str, *, node: str | None = None) -> bool:
     """Switch a fault off; without a node wherever it is on. True if it was on."""
-    if name not in FAULTS and not list(_folder(lab_dir).glob(f"{name}*.json")):
+    if name not in FAULTS:
         raise UnknownFault(name)
     files = [_file(lab_dir, name, node)] if node else [_file(lab_dir, name, None), *_folder(lab_dir).glob(f"{name}@*.json")]
     found = [file for file in files if file.exists()]

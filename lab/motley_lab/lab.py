@@ -85,20 +85,9 @@ def _node(entry: Mapping[str, Any], cards: Mapping[str, Any], accelerators: Mapp
         }
         for kind in entry["devices"]
     ]
-    hardware = {
-        "arch": entry["arch"],
-        "cpus": entry["cpus"],
-        "memory_bytes": int(entry["memory_gib"] * GIB),
-        "devices": devices,
-        "disks": entry["disks"],
-        "links": entry["links"],
-    }
-    return {
-        "address": entry["address"],
-        "interface": entry["links"][0]["name"],
-        "arch": entry["arch"],
-        "hardware": hardware,
-    }
+    kept = {key: entry[key] for key in ("arch", "cpus", "disks", "links")}
+    hardware = {**kept, "memory_bytes": int(entry["memory_gib"] * GIB), "devices": devices}
+    return {"address": entry["address"], "interface": entry["links"][0]["name"], "arch": entry["arch"], "hardware": hardware}
 
 
 def engine_venv() -> Path:
@@ -110,9 +99,7 @@ def engine_venv() -> Path:
 def check_tools(engine: str) -> None:
     """Refuse before anything is made, with what to do."""
     if os.geteuid() != 0:
-        raise LabError(
-            "the lab makes network namespaces, and this user may not", hint="run it as root: `sudo make lab`"
-        )
+        raise LabError("the lab makes network namespaces, and this user may not", hint="run it as root: `sudo make lab`")
     for tool, package in (("ip", "iproute2"), ("bwrap", "bubblewrap"), ("nsenter", "util-linux")):
         if shutil.which(tool) is None:
             raise LabError(f"the lab needs `{tool}`", hint=f"apt-get install {package}")
@@ -208,10 +195,7 @@ class Lab:
             "cards": size,
             "talos_version": options.get("talos_version") or "v1.14.1",
             "kubernetes_version": "v1.36.1",
-            "netns": {
-                net.CONTROLLER: net.namespace(self.name, net.CONTROLLER),
-                **{name: node["netns"] for name, node in nodes.items()},
-            },
+            "netns": {name: net.namespace(self.name, name) for name in (net.CONTROLLER, *nodes)},
             "services": {"address": ADDRESS, "port": SERVICES_PORT},
             "forward": {"address": "127.0.0.1", "port": options.get("port") or 8000},
             "nodes": nodes,
@@ -224,16 +208,12 @@ class Lab:
         there = {**facts, "port": facts["forward"]["port"]}
         for option in ("engine", "cards", "talos_version", "port"):
             if options.get(option) is not None and options[option] != there[option]:
-                raise LabError(
-                    f"the lab {self.name!r} is there with {option} {there[option]}, not {options[option]}",
-                    hint=f"motley-lab down --name {self.name}, or another --name",
-                )
+                hint = f"motley-lab down --name {self.name}, or another --name"
+                raise LabError(f"the lab {self.name!r} is there with {option} {there[option]}, not {options[option]}", hint=hint)
         if options.get("hardware"):
             nodes = read_hardware(Path(options["hardware"]), facts["cards"])
             if any(facts["nodes"].get(name, {}).get("hardware") != node["hardware"] for name, node in nodes.items()):
-                raise LabError(
-                    f"the lab {self.name!r} is there with other hardware", hint=f"motley-lab down --name {self.name}"
-                )
+                raise LabError(f"the lab {self.name!r} is there with other hardware", hint=f"motley-lab down --name {self.name}")
 
     def _refuse_used_port(self, port: int) -> None:
         if self.pid("forward") is not None:
@@ -243,14 +223,12 @@ class Lab:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                raise LabError(
-                    f"127.0.0.1:{port}, to which the lab's endpoint would be forwarded, is in use",
-                    hint=f"motley-lab up --port {port + 1}",
-                ) from None
+                text = f"127.0.0.1:{port}, to which the lab's endpoint would be forwarded, is in use"
+                raise LabError(text, hint=f"motley-lab up --port {port + 1}") from None
 
     def _write(self, facts: Mapping[str, Any]) -> None:
-        for folder in ("pids", "faults", "services", *(f"nodes/{node}/{part}" for node in facts["nodes"]
-                                                       for part in ("var", "run"))):  # fmt: skip
+        folders = [f"nodes/{node}/{part}" for node in facts["nodes"] for part in ("var", "run")]
+        for folder in ("pids", "faults", "services", *folders):
             (self.dir / folder).mkdir(parents=True, exist_ok=True)
         self.dir.chmod(0o700)
         fresh = self.file.with_suffix(".new")
@@ -292,20 +270,14 @@ class Lab:
         ports = str(facts["forward"]["port"])
         services = (python, "-m", "motley_lab.services", "--lab", lab)
         forward = (python, "-m", "motley_lab.net", "forward", "--lab", lab, "--port", ports)
-        machines = [
-            Process(
-                f"{node}-machine",
-                entry["netns"],
-                (python, "-m", "motley_lab.talos.machine", "--lab", lab, "--node", node),
-                self.dir / "nodes" / node / "machine.log",
-            )
-            for node, entry in facts["nodes"].items()
-        ]
-        return [
+        found = [
             Process("services", facts["netns"][net.CONTROLLER], services, self.dir / "services.log"),
             Process("forward", None, forward, self.dir / "forward.log"),
-            *machines,
         ]
+        for node, entry in facts["nodes"].items():
+            command = (python, "-m", "motley_lab.talos.machine", "--lab", lab, "--node", node)
+            found.append(Process(f"{node}-machine", entry["netns"], command, self.dir / "nodes" / node / "machine.log"))
+        return found
 
     def environment(self) -> dict[str, str]:
         """The environment of a command inside the lab: the caller's, with the lab's programs first."""
@@ -346,9 +318,7 @@ class Lab:
                         del waiting[name]
                 self._refuse_ended(facts)
                 if waiting and time.monotonic() > deadline:
-                    raise LabError(
-                        f"no answer from {', '.join(waiting)} after {START_SECONDS:.0f} s", hint="motley-lab logs"
-                    )
+                    raise LabError(f"no answer from {', '.join(waiting)} after {START_SECONDS:.0f} s", hint="motley-lab logs")
                 time.sleep(0.05 if waiting else 0)
         finally:
             doorway.close()
@@ -396,8 +366,7 @@ class Lab:
 
     def down(self) -> bool:
         """Take everything away, in whatever state it is. True if there was anything."""
-        there = self.dir.exists() or bool(net.namespaces(self.name))
-        if not there:
+        if not self.dir.exists() and not net.namespaces(self.name):
             return False
         if os.geteuid() != 0:
             raise LabError("only root can take the lab down", hint="sudo make down")
@@ -405,7 +374,8 @@ class Lab:
         for netns in net.namespaces(self.name):
             net.delete(netns)
         self._unmount()
-        shutil.rmtree(self.dir, ignore_errors=False) if self.dir.exists() else None
+        if self.dir.exists():
+            shutil.rmtree(self.dir)
         with contextlib.suppress(OSError):
             self.dir.parent.rmdir()  # only if no other lab is there
         return True

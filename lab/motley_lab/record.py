@@ -22,29 +22,12 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def record(
-    lab_dir: str | os.PathLike[str],
-    *,
-    server: str,
-    method: str,
-    path: str,
-    status: int,
-    node: str | None = None,
-    dry_run: bool = False,
-    agent: str = "",
-    **more: Any,
-) -> None:
+    lab_dir: str | os.PathLike[str], *, server: str, method: str, path: str, status: int,
+    node: str | None = None, dry_run: bool = False, agent: str = "", **more: Any,
+) -> None:  # fmt: skip
     """Append one request. A lab that is being taken down has no directory any more: that is not an error."""
-    line = {
-        "time": round(time.time(), 3),
-        "server": server,
-        "node": node,
-        "method": method,
-        "path": path,
-        "dry_run": dry_run,
-        "agent": agent,
-        "status": status,
-        **more,
-    }
+    values = (round(time.time(), 3), server, node, method, path, dry_run, agent, status)
+    line = {**dict(zip(FIELDS, values, strict=True)), **more}
     data = (json.dumps(line, separators=(",", ":"), default=str) + "\n").encode()
     try:
         descriptor = os.open(Path(lab_dir) / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -32,8 +32,7 @@ def server_of(path: str) -> str:
 
 
 async def _unknown(request: web.Request) -> web.Response:
-    text = f"the lab has no stand-in for {request.method} {request.path}\n"
-    return web.Response(status=501, text=text)
+    return web.Response(status=501, text=f"the lab has no stand-in for {request.method} {request.path}\n")
 
 
 def application(lab_dir: Path, model_dir: Path, nodes: dict[str, str]) -> web.Application:
@@ -54,8 +53,8 @@ def application(lab_dir: Path, model_dir: Path, nodes: dict[str, str]) -> web.Ap
             raise
         finally:
             agent = request.headers.get("User-Agent", "")
-            record(lab_dir, server=server, node=nodes.get(request.remote or ""), method=request.method,
-                   path=request.path_qs, agent=agent, status=status)  # fmt: skip
+            node = nodes.get(request.remote or "")
+            record(lab_dir, server=server, node=node, method=request.method, path=request.path_qs, agent=agent, status=status)
 
     factory, images, hub = Factory(lab_dir), Registry(lab_dir), Hub(lab_dir, model_dir)
     app = web.Application(middlewares=[recorded], client_max_size=1 << 20)
@@ -65,7 +64,6 @@ def application(lab_dir: Path, model_dir: Path, nodes: dict[str, str]) -> web.Ap
             web.get("/schematics/{id}", factory.show),
             web.get("/versions", factory.versions),
             web.get("/version/{version}/extensions/official", factory.official),
-            web.get("/version/{version}/overlays/official", factory.overlays),
             web.get("/image/{id}/{version}/{file}", factory.media),
             web.get(INSTALLER + "/manifests/{reference}", factory.installer_manifest),
             web.get(INSTALLER + "/blobs/{digest}", factory.installer_blob),

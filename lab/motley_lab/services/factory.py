@@ -45,8 +45,6 @@ class Factory:
         self._extensions: dict[str, tuple[str, str]] = tables["extensions"]
         self._aliases: dict[str, str] = tables["aliases"]
 
-    # -- schematics --------------------------------------------------------------------------------------------------
-
     async def create(self, request: web.Request) -> web.Response:
         try:
             text = schematic.canonical((await request.read()).decode("utf-8", "replace"))
@@ -74,8 +72,6 @@ class Factory:
     async def show(self, request: web.Request) -> web.Response:
         return web.Response(text=self._schematic(request.match_info["id"]), content_type="application/yaml")
 
-    # -- releases ----------------------------------------------------------------------------------------------------
-
     def _release(self, version: str) -> str:
         matched = _VERSION.fullmatch(version)
         if matched is None:
@@ -95,10 +91,8 @@ class Factory:
                 full = f"siderolabs/{name.format(**words)}"
                 ref = f"ghcr.io/{full}:{tag.format(**words)}"
                 if full != missing:
-                    digest = registry.digest_of(ref.encode())
-                    found.append(
-                        {"name": full, "ref": ref, "digest": digest, "author": "Sidero Labs", "description": f"{text}\n"}
-                    )
+                    known = {"digest": registry.digest_of(ref.encode()), "author": "Sidero Labs", "description": f"{text}\n"}
+                    found.append({"name": full, "ref": ref, **known})
         return sorted(found, key=lambda entry: entry["name"])
 
     async def versions(self, request: web.Request) -> web.Response:
@@ -106,12 +100,6 @@ class Factory:
 
     async def official(self, request: web.Request) -> web.Response:
         return web.json_response(self.extensions(self._release(request.match_info["version"])))
-
-    async def overlays(self, request: web.Request) -> web.Response:
-        self._release(request.match_info["version"])
-        return web.json_response([])
-
-    # -- images ------------------------------------------------------------------------------------------------------
 
     async def _build(self, identifier: str, version: str) -> tuple[str, str]:
         """Schematic and release of an image; refuses what cannot be built, and takes its time at the first call."""

@@ -57,13 +57,9 @@ class Image:
 
 
 def build(
-    platforms: Iterable[str],
-    *,
-    labels: Mapping[str, str],
-    form: Mapping[str, str] = OCI,
-    attestations: bool = False,
-    environment: Iterable[str] = (),
-) -> Image:
+    platforms: Iterable[str], *, labels: Mapping[str, str], form: Mapping[str, str] = OCI,
+    attestations: bool = False, environment: Iterable[str] = (),
+) -> Image:  # fmt: skip
     """Documents of a multi-platform image."""
     image, entries, proofs = Image(), [], []
     for platform in platforms:
@@ -79,9 +75,7 @@ def build(
     return image
 
 
-def _manifest(
-    image: Image, form: Mapping[str, str], architecture: str, labels: Mapping[str, str], environment: Iterable[str]
-) -> bytes:
+def _manifest(image: Image, form: Mapping[str, str], architecture: str, labels: Mapping[str, str], environment: Iterable[str]) -> bytes:
     known = architecture != "unknown"
     config = {
         "architecture": architecture,
@@ -91,14 +85,9 @@ def _manifest(
         "rootfs": {"type": "layers", "diff_ids": [digest_of(_EMPTY_TAR)]},
         "history": [{"created": CREATED, "created_by": "lab"}],
     }
-    return as_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": form["manifest"],
-            "config": image.add(form["config"], as_json(config)),
-            "layers": [image.add(form["layer"], gzip.compress(_EMPTY_TAR, mtime=0))],
-        }
-    )
+    layers = [image.add(form["layer"], gzip.compress(_EMPTY_TAR, mtime=0))]
+    described = image.add(form["config"], as_json(config))
+    return as_json({"schemaVersion": 2, "mediaType": form["manifest"], "config": described, "layers": layers})
 
 
 def refusal(status: int, code: str, message: str, detail: Any = None) -> web.Response:
@@ -127,9 +116,9 @@ class Registry:
                 platforms, attestations = platforms[:1], True
             if self._fault("image-without-ray", repository):
                 labels.pop("io.ray.version", None)
-        version = [f"LAB_IMAGE_TAG={tag or entry['tags'][-1]}"]
+        environment = [*entry.get("environment", []), f"LAB_IMAGE_TAG={tag or entry['tags'][-1]}"]
         form = DOCKER if entry.get("form") == "docker" else OCI
-        return build(platforms, labels=labels, form=form, attestations=attestations, environment=version)
+        return build(platforms, labels=labels, form=form, attestations=attestations, environment=environment)
 
     def _fault(self, name: str, repository: str) -> bool:
         found = faults.active(self._lab, name)
@@ -165,9 +154,7 @@ class Registry:
         return serve_blob(request, self.documents(request.match_info["name"]) or {})
 
 
-def serve_manifest(
-    request: web.Request, documents: Mapping[str, tuple[str, bytes]], reference: str
-) -> web.Response:
+def serve_manifest(request: web.Request, documents: Mapping[str, tuple[str, bytes]], reference: str) -> web.Response:
     """A manifest, if the client accepts its form.
 
     A client that does not know lists gets the amd64 manifest out of a Docker list, and a refusal for an OCI index,
