@@ -66,7 +66,7 @@ def _all_devices(setting: search.Setting) -> Any:
 
 def _split(name: str, setting: search.Setting, devices: Sequence[Device], tensor: int, layers: Sequence[int]) -> Row:
     """One given partition on given devices."""
-    if min(layers) < 1:
+    if min(layers) < 1 or len(layers) > setting.model.layers:
         return _row(name, None, f"{setting.model.layers} layers are fewer than {len(layers)} stages")
     fraction = search.safe_fraction(setting, devices)
     line = search.make_line(setting, devices, tensor, fraction)

@@ -94,7 +94,7 @@ def load_bytes(model: ModelFacts, table: WeightTable, layers: range, *, first: b
 def edge_bytes(model: ModelFacts, table: WeightTable, *, first: bool, last: bool) -> int:
     """Embedding, head and final norm of a stage."""
     if model.table_on_every_stage:
-        return table.embedding + table.head + table.norm
+        return table.embedding + table.norm + (0 if model.tied else table.head)
     total = 0
     if first or (last and model.tied):
         total += table.embedding

@@ -358,6 +358,10 @@ class _Shape:
 
 _QK_NORM = ("Qwen3", "Gemma3", "Olmo2")
 _QKV_BIAS = ("Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+# Models whose class makes the embedding, the head and the final norm on every stage, whatever it needs (code of 0.32.0).
+_TABLE_EVERYWHERE = (
+    "GptOss", "Qwen2Moe", "Qwen3Moe", "Qwen3Next", "Mixtral", "Gemma2", "Gemma3", "Cohere", "GraniteMoe", "PhiMoE", "Dbrx",
+)  # fmt: skip
 _KNOWN = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM",
     "MixtralForCausalLM", "GptOssForCausalLM", "Gemma3ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
@@ -526,7 +530,7 @@ def from_config(
         kinds=kinds, kind_of=kind_of, kv_groups=kv_groups(windows), rotary_dim=rotary,
         rope_caches=2 if architecture.startswith("Gemma3") else 1,
         mla=(_number(config, "kv_lora_rank"), _number(config, "qk_rope_head_dim")) if latent else None,
-        table_on_every_stage=architecture.startswith("GptOss"), moe_intermediate=moe_width,
+        table_on_every_stage=architecture.startswith(_TABLE_EVERYWHERE), moe_intermediate=moe_width,
         kv_dtype=kv_cache_dtype or "auto", warnings=tuple(warnings),
     )  # fmt: skip
 
