@@ -82,7 +82,7 @@ class Connection:
             raise ConnectionError(f"no HTTP answer: {line[:60]!r}") from None
         headers: dict[str, str] = {}
         while (line := (await reader.readline()).strip()):
-            name, _, value = line.decode("latin-1").partition(":")
+            name, _colon, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
         return status, self._body(reader, status, headers)
 
@@ -211,7 +211,7 @@ def load(endpoint: Endpoint, path: str, documents: Sequence[Any], *, concurrency
 
         teller = asyncio.create_task(tell())
         try:
-            lanes: list[Awaitable[None]] = [lane() for _ in range(max(1, min(concurrency, len(documents))))]
+            lanes: list[Awaitable[None]] = [lane() for _lane in range(max(1, min(concurrency, len(documents))))]
             await asyncio.gather(*lanes)
         finally:
             teller.cancel()

@@ -164,12 +164,12 @@ def _world(scene: _Scene) -> Check:
     how = ""
     actors = _actors(scene)
     if actors:
-        seen, how = _count(str(node) for node, _ in actors), "Ray's list of actors"
+        seen, how = _count(str(node) for node, _actor in actors), "Ray's list of actors"
     if scene.stages:
         seen = _count(str(scene.node_of(address=s.host_ip, name=s.node)) for s in scene.stages.values())
-        how = "stage reporter" + (", and as many living actors" if actors and _count(str(n) for n, _ in actors) == seen else "")
-        if actors and _count(str(n) for n, _ in actors) != seen:
-            seen, how = _count(str(n) for n, _ in actors), "Ray's list of actors (the reports are of other processes)"
+        how = "stage reporter" + (", and as many living actors" if actors and _count(str(n) for n, _actor in actors) == seen else "")
+        if actors and _count(str(n) for n, _actor in actors) != seen:
+            seen, how = _count(str(n) for n, _actor in actors), "Ray's list of actors (the reports are of other processes)"
     if seen is None:
         worlds = {r.world_size for r in scene.rank_lines.values()}
         text = f"world size {worlds.pop()}, nodes not told" if worlds else "not seen"
@@ -455,7 +455,7 @@ TITLES: Mapping[str, str] = {
 
 def title(ident: str) -> str:
     """An id in words: rank-1 is "placement of rank 1"."""
-    head, _, number = ident.rpartition("-")
+    head, _dash, number = ident.rpartition("-")
     return f"{TITLES[head]} {number}" if head in TITLES and number.isdigit() else TITLES.get(ident, ident)
 
 

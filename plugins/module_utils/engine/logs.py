@@ -399,11 +399,14 @@ def _error_lines(text: str) -> Iterator[str]:
             yield line.strip()[:500]
 
 
+# A line that this module reads has one of these words in it: what is worth carrying away from a long log.
+TELLING = (MARK, "Model loading took", "model weights take", "KV cache", "kv_cache_size=", " blocks: ", "Maximum concurrency", "in world size",
+           "unevenly partitioned", "NCCL INFO NET/", "NCCL INFO Using network")
+
+
 def telling(text: str, *, tail: int = 40) -> str:
-    """The lines that this module reads, and the last ones: what is worth carrying away from a long log."""
+    """The lines that this module reads, and the last ones."""
     lines = strip_ansi(text).splitlines()
-    words = (MARK, "Model loading took", "model weights take", "KV cache", "kv_cache_size=", " blocks: ", "Maximum concurrency", "in world size",
-             "unevenly partitioned", "NCCL INFO NET/", "NCCL INFO Using network")
-    kept = {i for i, line in enumerate(lines) if any(w in line for w in words)}
+    kept = {i for i, line in enumerate(lines) if any(w in line for w in TELLING)}
     kept.update(range(max(0, len(lines) - tail), len(lines)))
     return "\n".join(lines[i] for i in sorted(kept))

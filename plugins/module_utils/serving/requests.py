@@ -59,7 +59,7 @@ def endpoint(url: str) -> Endpoint:
 def prompt(seed: int, words: int) -> str:
     """A prompt of so many words; the same seed gives the same words, different seeds differ from the first word on."""
     choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
-    return " ".join(choose.choice(_WORDS) for _ in range(max(1, words)))
+    return " ".join(choose.choice(_WORDS) for _word in range(max(1, words)))
 
 
 def words_for(wanted_tokens: int, *, words: int, tokens: int) -> int:
