@@ -99,6 +99,8 @@ FILES = sorted(p for pattern in ("roles/*/tasks/*.yml", "roles/*/handlers/*.yml"
 def test_tasks_use_options_that_exist(path):
     for task in tasks_of(yaml.safe_load(path.read_text())):
         for key, value in task.items():
+            if not isinstance(key, str):
+                continue
             if key.startswith("motley.inference.") and key.split(".")[2] in ACTIONS:
                 unknown = set(value or {}) - set(spec_of(key.split(".")[2]))
                 assert not unknown, f"{key}: {unknown}"
