@@ -25,8 +25,9 @@ _ERRORS = {
 
 def _set(target: typing.Any, value: int | bytes) -> None:
     """Store through what a caller passed for a pointer: byref(x), pointer(x) or the array itself."""
-    holder = getattr(target, "_obj", None) or getattr(target, "contents", None) or target
-    holder.value = value
+    for attribute in ("_obj", "contents"):
+        target = getattr(target, attribute, target)  # a C integer that is 0 counts as false: no `or` here
+    target.value = value
 
 
 class _Call:

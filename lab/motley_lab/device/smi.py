@@ -61,7 +61,7 @@ def table(rows: list[JSON], driver: str) -> str:
     wide, three = "+" + "-" * 89 + "+", "+-----------------------------------------+------------------------+----------------------+"
     made = [
         datetime.datetime.now().strftime("%a %b %e %H:%M:%S %Y"), wide,
-        f"| NVIDIA-SMI {driver:<22}Driver Version: {driver:<15}CUDA Version: 13.0     |",
+        f"| NVIDIA-SMI {driver:<23}Driver Version: {driver:<15}CUDA Version: 13.0     |",
         three,
         "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |",
         "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |",
@@ -70,10 +70,10 @@ def table(rows: list[JSON], driver: str) -> str:
     ]  # fmt: skip
     for row in rows:
         memory = "Not Supported         " if row["memory.total"] is None else f"{row['memory.used']:>7}MiB /{row['memory.total']:>7}MiB"
-        power = f"{float(row['power.draw']):.0f}W / {'N/A' if row['power.limit'] is None else '450W':>4}"
+        power = f"{float(row['power.draw']):>13.0f}W / {'N/A ' if row['power.limit'] is None else '450W':>5}"
         made += [
             f"| {row['index']:>3}  {row['name']:<31}On  | {row['pci.bus_id']:>18} Off |                  N/A |",
-            f"| N/A  {row['temperature.gpu']:>3}C    {row['pstate']:<13}{power:>13}  | {memory:<22} | {row['utilization.gpu']:>6}%      Default |",
+            f"| N/A  {row['temperature.gpu']:>3}C    {row['pstate']:<4}{power} | {memory:<22} | {row['utilization.gpu']:>6}%      Default |",
             "|                                         |                        |                  N/A |", three,
         ]  # fmt: skip
     made += ["", wide, "| Processes:" + " " * 78 + "|", "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |",
@@ -107,7 +107,7 @@ def run(arguments: list[str], facts: JSON, *, folder: str = FOLDER) -> tuple[int
     gpu = facts["gpu"]
     if not gpu.get("modules"):
         return 9, NO_DRIVER
-    options = dict(word.split("=", 1) if "=" in word else (word, "") for word in arguments)
+    options = {word.partition("=")[0]: word.partition("=")[2] for word in arguments}
     rows = [observe({**device, "index": index}, gpu, folder=folder) for index, device in enumerate(facts["devices"])]
     chosen = options.get("-i") or options.get("--id")
     if "-i" in arguments:
