@@ -178,6 +178,26 @@ def _secret_values(definition: Mapping[str, Any]) -> dict[str, str]:
     return values
 
 
+def secret_value(live: Mapping[str, Any], key: str) -> str:
+    """One value of a live Secret; empty if it is not there."""
+    text = _secret_values(live).get(key, "")
+    return base64.b64decode(text).decode(errors="replace") if text else ""
+
+
+def secret_texts(definition: Mapping[str, Any]) -> list[str]:
+    """Every secret value of a definition, as it is and in base64: what must not appear in a result."""
+    if definition.get("kind") != "Secret":
+        return []
+    texts = []
+    for value in _secret_values(definition).values():
+        texts.append(value)
+        try:
+            texts.append(base64.b64decode(value).decode())
+        except ValueError:
+            continue  # binary, or no base64 at all: the server will say so
+    return texts
+
+
 def redacted_pair(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> tuple[Object, Object]:
     """Both sides of a difference, secrets shown as changed or not, never as values."""
     left, right = stripped(before or {}) if before else {}, stripped(after or {}) if after else {}

@@ -211,7 +211,9 @@ def _member(
         link = AT_RUN_TIME
     accelerators = [ACCELERATORS.get(str(w["accelerator"])) for w in workers]
     planned = (plan["engine"].get("node_env") or {}).get(name) or {}
-    own = {k: str(v) for k, v in planned.items() if k not in _OURS and k != "RAY_memory_monitor_refresh_ms"}
+    # These depend on what the Pod sees, not on the node, and are set for it.
+    ours = (*_OURS, "RAY_memory_monitor_refresh_ms", "CUDA_VISIBLE_DEVICES")
+    own = {k: str(v) for k, v in planned.items() if k not in ours}
     own.update(check_env(node.get("nccl_env") or {}, where="motley_nccl_env", node=name))
     own.update(network.variables(link, node["address"]))
     return Member(

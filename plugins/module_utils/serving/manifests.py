@@ -84,7 +84,7 @@ def secrets(*, ray_token: str, api_key: str, hf_token: str | None) -> list[Objec
     return found + ([secret(SECRET_HF, "token", hf_token)] if hf_token else [])
 
 
-def service(layout: Layout, settings: Settings) -> Object:
+def service(layout: Layout, port: int) -> Object:
     """One name for the endpoint; it follows the head wherever the engine node is, and only when the API answers (readiness)."""
     return {
         "apiVersion": "v1",
@@ -93,7 +93,7 @@ def service(layout: Layout, settings: Settings) -> Object:
         "spec": {
             "type": "ClusterIP",
             "selector": {**places.PART_OF, "app.kubernetes.io/component": "head"},
-            "ports": [{"name": "http", "port": settings.port, "targetPort": settings.port, "protocol": "TCP"}],
+            "ports": [{"name": "http", "port": port, "targetPort": port, "protocol": "TCP"}],
         },
     }
 

@@ -229,6 +229,49 @@ def failure(job: Job, text: str, *, node: str) -> MotleyError:
     )
 
 
+# What `ray start` says when a node does not come up.
+_START_PROBLEMS: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"Version mismatch: The cluster was started with:\s*(?:Ray: \S+\s*Python: \S+)?", re.DOTALL),
+        "Ray or Python of this node differ from the head's",
+        "use one image with both architectures (run --tags container_image)",
+    ),
+    (
+        re.compile(r"ray: (?:command )?not found|executable file not found|exec: \"ray\""),
+        "the image holds no Ray",
+        "name an image with Ray in motley_image",
+    ),
+    (
+        re.compile(r"AuthenticationError|Unauthenticated|[Ii]nvalid (?:auth|authentication) token"),
+        "the head does not accept this node's token",
+        "run --tags ray_cluster -e motley_rebuild=true: it gives all Pods one token",
+    ),
+    (
+        re.compile(r"Address already in use|bind: address already|port \d+ is already in use"),
+        "another program on the node holds one of Ray's ports",
+        "end it: an earlier Pod that is not gone yet, or a Ray outside of Kubernetes",
+    ),
+    (
+        re.compile(r"Unable to connect to GCS|Failed to connect to GCS"),
+        "the node does not reach the head's port 6379",
+        "check the link between the nodes and the firewall",
+    ),
+    (
+        re.compile(r"object store memory .* larger than|exceeds the available shared memory"),
+        "the object store does not fit into /dev/shm",
+        "raise motley_shm_size",
+    ),
+)
+
+
+def start_problem(log: str) -> tuple[str, str] | None:
+    """(cause, remedy) of a container that ends, from its log."""
+    for pattern, cause, cure in _START_PROBLEMS:
+        if pattern.search(log):
+            return cause, cure
+    return None
+
+
 def version_problem(version: str | None) -> str:
     """Why a Ray release must not be used; empty if it may be. Unknown is no problem here: the start itself tells."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version or "")

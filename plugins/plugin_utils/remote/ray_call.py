@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Calls to Ray's dashboard from inside the head's container: it listens on loopback only and wants the cluster's token.
 
-Argument: JSON list of {"method", "path", "body", "tail"}. Answer: JSON list of {"status", "body"}, status 0 if nobody answers.
+Argument: JSON list of {"method", "path", "body", "tail", "anonymous"}. Answer: JSON list of {"status", "body"}, status 0 if nobody answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if not token and path:
 results = []
 for call in json.loads(sys.argv[1]):
     data = json.dumps(call["body"]).encode() if call.get("body") is not None else None
-    headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
+    if not call.get("anonymous"):
+        headers["Authorization"] = "Bearer " + token
     request = urllib.request.Request("http://127.0.0.1:8265" + call["path"], data=data, method=call["method"], headers=headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
