@@ -25,6 +25,7 @@ class ActionModule(MotleyAction):
 
     ARGUMENTS: ClassVar[dict[str, Any]] = {
         "node": {"type": "str"},
+        "role": {"type": "str", "choices": ["any", "worker", "controlplane"], "default": "any"},
         "allow_reboot": {"type": "bool"},
         "timeout": {"type": "int", "default": talos_node.INSTALL_SECONDS},
     }
@@ -32,6 +33,8 @@ class ActionModule(MotleyAction):
 
     def perform(self, args: dict[str, Any], context: Context) -> dict[str, Any]:
         node = context.node(args["node"])
+        if args["role"] not in ("any", node["role"]):
+            return {"changed": False, "skipped": True, "skip_reason": f"{node['name']} is a {node['role']}"}
         name, talosctl = node["name"], talos_node.client(context)
         wanted = talos_node.require_locked(context, name)
         state = talos_node.wait_for_answer(context, talosctl, node)

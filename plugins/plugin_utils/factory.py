@@ -30,10 +30,12 @@ class Factory:
         *,
         open_url: Callable[..., Any] = urllib.request.urlopen,
         sleep: Callable[[float], None] = time.sleep,
+        tries: int = _TRIES,
     ) -> None:
         self.url = url.rstrip("/")
         self._open = open_url
         self._sleep = sleep
+        self._tries = tries
 
     def extensions(self, version: str) -> list[dict[str, Any]]:
         """Official extensions of a release: name, ref, digest."""
@@ -70,7 +72,7 @@ class Factory:
     def _request(self, method: str, path: str, *, data: bytes | None = None) -> tuple[int, str]:
         """Status and body. Both calls may be repeated without harm, so passing faults are tried again."""
         reason = ""
-        for number in range(1, _TRIES + 1):
+        for number in range(1, self._tries + 1):
             request = urllib.request.Request(self.url + path, data=data, method=method, headers={"User-Agent": "motley"})
             if data is not None:
                 request.add_header("Content-Type", "application/yaml")
@@ -86,6 +88,6 @@ class Factory:
                 reason = str(getattr(error, "reason", error))
                 if isinstance(error, ValueError) and not isinstance(error, OSError):
                     break
-            if number < _TRIES:
-                self._sleep(0.5 * 2**number)
+            if number < self._tries:
+                self._sleep(0.5 * number)
         raise MotleyError(f"the Image Factory {self.url} does not answer: {reason}", hint=_HINT)

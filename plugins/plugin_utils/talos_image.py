@@ -47,7 +47,7 @@ def _is_current(known: dict[str, Any], image: schematic.Image, url: str) -> bool
 
 def _registered(context: Context, image: schematic.Image, url: str, name: str, *, post: bool) -> dict[str, Any]:
     try:
-        return register(image, Factory(url), node=name, post=post)
+        return register(image, Factory(url, tries=1) if context.check_mode else Factory(url), node=name, post=post)
     except MotleyError as error:
         # A check run works without the factory, as long as nothing depends on its answer.
         if not context.check_mode or "does not answer" not in error.message:

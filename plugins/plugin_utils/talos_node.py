@@ -112,7 +112,7 @@ def build_image(
         accelerators,
         version,
         arch=arch,
-        flavour=options.get("flavour"),
+        flavour=None if options.get("flavour") == "auto" else options.get("flavour"),
         branch=options.get("branch"),
         kernel_args=[str(item) for item in options.get("kernel_args") or []],
         extensions=[str(item) for item in options.get("extensions") or []],

@@ -43,7 +43,9 @@ _SECRET_KEYS = (
     "hfToken",
     "apiKey",
 )
-_LINE = re.compile(r"^(?P<sign>[-+ ]?)(?P<pad>\s*(?:- )*)(?P<name>[\"']?[A-Za-z][\w.-]*[\"']?):(?P<gap>\s*)(?P<value>.*)$")
+_LINE = re.compile(r"^(?P<pad>\s*(?:- )*)(?P<name>[\"']?[A-Za-z][\w.-]*[\"']?):(?P<gap>\s*)(?P<value>.*)$")
+_SECRET_NAME = re.compile(r"(?:password|passphrase|passwd|token|secret|private_?key|api_?key|auth_?key)$", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"^(?P<head>.*\b[A-Za-z_]*(?:PASSWORD|TOKEN|SECRET|KEY)[A-Za-z_]*=)\S+(?P<tail>.*)$", re.IGNORECASE)
 _BASE64 = re.compile(r"^[A-Za-z0-9+/_-]+={0,2}$")
 _LONG_BASE64 = re.compile(r"^[A-Za-z0-9+/]{40,}={0,2}$")
 _HEX = re.compile(r"^[0-9a-f]+$")
@@ -60,12 +62,15 @@ def redact(text: str, *, secrets: Iterable[str] = (), placeholder: str = GENERAT
 def _lines(lines: list[str], placeholder: str) -> Iterable[str]:
     block: int | None = None  # indentation of the secret key whose block scalar we are in
     in_pem = False
+    diff = any(line.startswith("@@ ") for line in lines)
     for number, line in enumerate(lines):
-        sign, body = _split_sign(line)
+        sign, body = (line[:1], line[1:]) if diff and line[:1] in ("+", "-", " ") else ("", line)
         bare = body.strip()
         indent = len(body) - len(body.lstrip())
         if block is not None and bare and indent <= block:
             block = None
+        if line.startswith("@@ "):
+            block, in_pem = None, False
         if "-----BEGIN " in bare and "-----END " not in bare:
             in_pem = True
             yield f"{sign}{' ' * indent}{_before_pem(bare)}{placeholder}"
@@ -79,25 +84,28 @@ def _lines(lines: list[str], placeholder: str) -> Iterable[str]:
         if block is not None and bare:
             yield f"{sign}{' ' * indent}{placeholder}"
             continue
-        found = _LINE.match(line)
-        if found and found["name"].strip("\"'") in _SECRET_KEYS and found["value"].strip():
+        found = _LINE.match(body)
+        if found and _is_secret_name(found["name"]) and found["value"].strip():
             value = found["value"].strip()
             if value in ("|", "|-", "|+", ">", ">-"):
-                block = len(found["pad"])
+                block = indent
                 yield line
             elif value in ('""', "''", "[]", "{}", "null") or _is_harmless(found["name"], value):
                 yield line
             else:
-                yield f"{found['sign']}{found['pad']}{found['name']}:{found['gap']}{placeholder}"
+                yield f"{sign}{found['pad']}{found['name']}:{found['gap']}{placeholder}"
             continue
         if found and _long(found["value"].strip().strip("\"'")):
-            yield f"{found['sign']}{found['pad']}{found['name']}:{found['gap']}{placeholder}"
+            yield f"{sign}{found['pad']}{found['name']}:{found['gap']}{placeholder}"
             continue
+        assigned = _ASSIGNMENT.match(line)
+        line = f"{assigned['head']}{placeholder}{assigned['tail']}" if assigned else line
         yield _BOOTSTRAP_TOKEN.sub(placeholder, line)
 
 
-def _split_sign(line: str) -> tuple[str, str]:
-    return (line[:1], line[1:]) if line[:1] in ("+", "-") and not line.startswith("- ") else ("", line)
+def _is_secret_name(name: str) -> bool:
+    bare = name.strip("\"'")
+    return bare in _SECRET_KEYS or bool(_SECRET_NAME.search(bare))
 
 
 def _before_pem(bare: str) -> str:
@@ -111,14 +119,19 @@ def _long(text: str) -> bool:
 
 def _is_blob(bare: str, lines: list[str], number: int) -> bool:
     """A line of a PEM body, also its short last one, in a hunk that does not show the block's begin."""
-    text = bare.removeprefix("- ")
+    text = _core(bare)
     if _long(text):
         return True
     if not text or not _BASE64.match(text):
         return False
-    after = _split_sign(lines[number + 1])[1].strip() if number + 1 < len(lines) else ""
-    before = _split_sign(lines[number - 1])[1].strip() if number else ""
-    return "-----END " in after or _long(before)
+    after = _core(lines[number + 1]) if number + 1 < len(lines) else ""
+    before = _core(lines[number - 1]) if number else ""
+    return "END " in after and after.endswith("-----") or _long(before)
+
+
+def _core(line: str) -> str:
+    """A line without diff sign, indentation and list marks."""
+    return line.lstrip("+- ").strip()
 
 
 def _is_harmless(name: str, value: str) -> bool:
