@@ -176,6 +176,8 @@ class Lab:
             did = True
         started = [process for process in self.processes(facts) if self.pid(process.name) is None]
         for process in started:
+            if process.netns not in (None, facts["netns"][net.CONTROLLER]):  # a machine without power runs nothing
+                self._end_processes(process.netns)
             self._start(process)
         if started:
             say(f"started {', '.join(process.name for process in started)}")
@@ -300,7 +302,8 @@ class Lab:
                 cwd=REPOSITORY,
                 start_new_session=True,
             )
-        note.write_text(f"{child.pid}\n", encoding="utf-8")
+        while self.pid(process.name) != child.pid and child.poll() is None:
+            time.sleep(0.002)
         child.returncode = 0  # it outlives this program on purpose: no warning about that
 
     def _wait(self, facts: Mapping[str, Any], *, say: Say) -> None:
@@ -341,18 +344,19 @@ class Lab:
             return None
         return number if os.fsencode(self.dir) in command.split(b"\0") else None
 
-    def _members(self) -> set[int]:
-        """Everything that belongs to this lab, this program and its parents excepted."""
-        found = {pid for netns in net.namespaces(self.name) for pid in net.pids(netns)}
-        names = (file.name for file in (self.dir / "pids").glob("*"))
-        found.update(pid for pid in map(self.pid, names) if pid is not None)
+    def _members(self, netns: str | None) -> set[int]:
+        """Everything that belongs to this lab, or to one namespace of it; this program and its parents excepted."""
+        found = {pid for name in ([netns] if netns else net.namespaces(self.name)) for pid in net.pids(name)}
+        if netns is None:
+            names = (file.name for file in (self.dir / "pids").glob("*"))
+            found.update(pid for pid in map(self.pid, names) if pid is not None)
         return found - _ancestry()
 
-    def _end_processes(self) -> None:
+    def _end_processes(self, netns: str | None = None) -> None:
         """SIGTERM first, so that a machine can end what it started; after two seconds SIGKILL for what is left."""
         start = time.monotonic()
         asked: set[int] = set()
-        while members := self._members():
+        while members := self._members(netns):
             elapsed = time.monotonic() - start
             if elapsed > 10:
                 raise LabError(f"processes {sorted(members)} of the lab {self.name!r} do not end")

@@ -44,6 +44,23 @@ while True: listener.accept()[0].close()
 # Stands for a container that ignores SIGTERM.
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
 
+# Stands for the engine: answers every request with the name of its node.
+ENDPOINT = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(sys.argv[1].encode())
+server = http.server.HTTPServer((sys.argv[2], 8000), Handler)
+print("ready", flush=True)
+server.serve_forever()
+"""
+# Runs `motley-lab` with another build folder.
+PROGRAM = """
+import pathlib, sys
+from motley_lab import cli, lab
+cli.Lab = lambda name: lab.Lab(name, base=pathlib.Path(sys.argv[1]))
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
 
 class SmallLab(Lab):
     def processes(self, facts: Any) -> list[Process]:
@@ -60,13 +77,31 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[SmallLab]:
-    (tmp_path / "lab-model").mkdir()
-    (tmp_path / "lab-model" / "config.json").write_text("{}")
-    found = SmallLab(f"t{os.getpid() % 100000}", base=tmp_path)
+@contextlib.contextmanager
+def _lab(base: Path, suffix: str) -> Iterator[SmallLab]:
+    (base / "lab-model").mkdir()
+    (base / "lab-model" / "config.json").write_text("{}")
+    found = SmallLab(f"t{os.getpid() % 1000000}{suffix}", base=base)
     yield found
     found.down()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[SmallLab]:
+    with _lab(tmp_path, "a") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallLab]:
+    """One lab for all tests that leave it whole."""
+    with _lab(tmp_path_factory.mktemp("lab"), "r") as found:
+        _up(found)
+        yield found
+
+
+def _again(running: SmallLab, **options: Any) -> bool:
+    return _up(running, port=running.require()["forward"]["port"], **options)
 
 
 def _up(small: SmallLab, **options: Any) -> bool:
@@ -100,19 +135,18 @@ def test_up_twice_then_down_without_a_trace(small: SmallLab) -> None:
 
 
 @needs_root
-def test_addresses_names_and_ports_of_the_machines(small: SmallLab) -> None:
-    _up(small)
+def test_addresses_names_and_ports_of_the_machines(running: SmallLab) -> None:
     for node, address, name, others in [
         ("x86-01", "10.0.0.20", "enp3s0", ["enp5s0"]),
         ("spark-01", "10.0.0.10", "enP7s7", ["enP2p1s0f0np0", "enP2p1s0f1np1", "enp1s0f0np0", "enp1s0f1np1"]),
     ]:
-        shown = subprocess.run(["ip", "-n", small.netns(node), "-json", "address"], capture_output=True, check=True).stdout
+        shown = subprocess.run(["ip", "-n", running.netns(node), "-json", "address"], capture_output=True, check=True).stdout
         links = {link["ifname"]: link for link in json.loads(shown)}
         assert sorted(links) == sorted(["lo", name, *others])
         assert [entry["local"] for entry in links[name]["addr_info"] if entry["family"] == "inet"] == [address]
         assert links["lo"]["operstate"] == "UNKNOWN"  # up
         assert all(links[other]["operstate"] == "DOWN" for other in others)
-    routes = subprocess.run(["ip", "-n", small.netns("controller"), "-json", "route"], capture_output=True, check=True).stdout
+    routes = subprocess.run(["ip", "-n", running.netns("controller"), "-json", "route"], capture_output=True, check=True).stdout
     assert [route["dst"] for route in json.loads(routes)] == ["10.0.0.0/24"]  # no way out
 
 
@@ -132,23 +166,35 @@ def test_down_ends_what_ignores_it_and_asks_first(small: SmallLab) -> None:
 
 @needs_root
 @pytest.mark.parametrize("broken", ["process", "namespace", "link"])
-def test_a_lab_in_pieces_is_repaired(small: SmallLab, broken: str) -> None:
-    _up(small, port=(port := _free_port()))
-    kept = small.dir / "nodes" / "x86-01" / "var" / "kept"
+def test_a_lab_in_pieces_is_repaired(running: SmallLab, broken: str) -> None:
+    kept = running.dir / "nodes" / "x86-01" / "var" / "kept"
     kept.touch()
     if broken == "process":
-        pid = small.pid("services")
+        pid = running.pid("services")
         assert pid
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     elif broken == "namespace":
-        net.delete(small.netns("spark-01"))
+        net.delete(running.netns("spark-01"))
     else:
-        subprocess.run(["ip", "-n", small.netns("x86-01"), "link", "del", "enp3s0"], check=True)
-    assert _up(small, port=port) is True
-    assert net.complete(small.name, small.require()["nodes"], lab.ADDRESS)
-    assert all(small.pid(process.name) for process in small.processes(small.require()))
+        subprocess.run(["ip", "-n", running.netns("x86-01"), "link", "del", "enp3s0"], check=True)
+    assert _again(running) is True
+    assert net.complete(running.name, running.require()["nodes"], lab.ADDRESS)
+    assert all(running.pid(process.name) for process in running.processes(running.require()))
     assert kept.exists()
+
+
+@needs_root
+def test_a_machine_that_lost_its_process_starts_with_nothing_running(running: SmallLab) -> None:
+    inside = ["ip", "netns", "exec", running.netns("x86-01"), "sleep", "60"]
+    with subprocess.Popen(inside, start_new_session=True) as orphan:
+        pid = running.pid("x86-01-machine")
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+        assert _again(running) is True
+        assert orphan.wait(timeout=5) == -signal.SIGTERM
+    assert running.pid("x86-01-machine") not in (None, pid)
 
 
 @needs_root
@@ -176,8 +222,9 @@ def test_two_labs_do_not_disturb_each_other(small: SmallLab) -> None:
 
 
 @needs_root
-def test_the_endpoint_is_forwarded_to_where_it_answers(small: SmallLab) -> None:
-    _up(small, port=(port := _free_port()))
+def test_the_endpoint_is_forwarded_to_where_it_answers(running: SmallLab) -> None:
+
+    port = running.require()["forward"]["port"]
 
     def get() -> tuple[int, str]:
         link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -188,9 +235,7 @@ def test_the_endpoint_is_forwarded_to_where_it_answers(small: SmallLab) -> None:
 
     assert get() == (502, "motley-lab: no node answers on port 8000\n")
     for node, address in [("spark-01", "10.0.0.10"), ("x86-01", "10.0.0.20"), ("spark-01", "10.0.0.10")]:
-        serve = f"import http.server as h, sys\nclass H(h.BaseHTTPRequestHandler):\n def do_GET(s): s.send_response(200); s.end_headers(); s.wfile.write(b'{node}')\n"
-        serve += f"server = h.HTTPServer(('{address}', 8000), H); print('ready', flush=True); server.serve_forever()"
-        inside = ["ip", "netns", "exec", small.netns(node), sys.executable, "-c", serve]
+        inside = ["ip", "netns", "exec", running.netns(node), sys.executable, "-c", ENDPOINT, node, address]
         with subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
             assert server.stdout is not None and server.stdout.readline() == b"ready\n"
             assert get() == (200, node)
@@ -198,13 +243,12 @@ def test_the_endpoint_is_forwarded_to_where_it_answers(small: SmallLab) -> None:
 
 
 @needs_root
-def test_exec_is_the_command_itself(small: SmallLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    _up(small)
-    program = "import sys; from motley_lab import cli, lab; cli.Lab = lambda name: lab.Lab(name, base=lab.Path(sys.argv[1])); sys.exit(cli.main(sys.argv[2:]))"
-    start = [sys.executable, "-c", program, str(small.base), "exec", "--name", small.name]
+def test_exec_is_the_command_itself(running: SmallLab) -> None:
+    start = [sys.executable, "-c", PROGRAM, str(running.base), "exec", "--name", running.name]
     environment = {**os.environ, "PYTHONPATH": str(lab.REPOSITORY / "lab"), "HOME": "/somewhere"}
     code = "import os, socket, sys; print(os.getcwd(), os.environ['HOME'], os.environ['PATH'].split(':')[0]); sys.exit(7)"
-    done = subprocess.run([*start, "x86-01", "--", sys.executable, "-c", code], env=environment, cwd="/usr", capture_output=True, text=True, check=False)
+    command = [*start, "x86-01", "--", sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, cwd="/usr", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (7, ["/usr", "/somewhere", str(lab.BIN)])
     wait = "import time; print('ready', flush=True); time.sleep(60)"
     with subprocess.Popen([*start, "controller", "--", sys.executable, "-c", wait], env=environment, stdout=subprocess.PIPE) as child:
@@ -214,12 +258,12 @@ def test_exec_is_the_command_itself(small: SmallLab, monkeypatch: pytest.MonkeyP
 
 
 @needs_root
-def test_another_form_of_the_same_lab_is_refused(small: SmallLab) -> None:
-    _up(small, port=(port := _free_port()))
+def test_another_form_of_the_same_lab_is_refused(running: SmallLab) -> None:
     with pytest.raises(LabError, match="with cards small, not large"):
-        _up(small, port=port, cards="large")
+        _again(running, cards="large")
+    port = running.require()["forward"]["port"]
     with pytest.raises(LabError, match=f"with port {port}, not"):
-        _up(small, port=port + 1)
+        _up(running, port=port + 1)
 
 
 # -- without root
