@@ -95,21 +95,23 @@ def _number(value: Any, digits: int = 1) -> str:
     return f"{value:,.{digits}f}" if isinstance(value, (int, float)) else "–"
 
 
-def _gib(value: float) -> str:
-    return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.1f} MiB"
+def _sizes(*gib: float) -> list[str]:
+    """Sizes in the unit of the last, largest one."""
+    return [f"{value:.2f} GiB" if gib[-1] >= 1 else f"{value * 1024:.1f} MiB" for value in gib]
 
 
-def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """heads: (text, whether numbers); rows: (class of the row, cells of ready HTML)."""
+def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[tuple[str, Sequence[str]]], css: str = "") -> str:
+    """heads: (text, whether numbers); rows: (class of the row, cells of ready HTML); css: class of the table."""
     numbers = [n for _text, n in heads]
+    kind = f" class={css}" if css else ""
     head = "".join(f"<th{' class=n' if n else ''} scope=col>{escape(text)}</th>" for text, n in heads)
 
-    def row(css: str, cells: Sequence[str]) -> str:
+    def row(kind: str, cells: Sequence[str]) -> str:
         inner = (c if c.startswith("<td") else f"<td{' class=n' if n else ''}>{c}</td>" for c, n in zip(cells, numbers, strict=True))
-        return f"<tr{f' class={css}' if css else ''}>{''.join(inner)}</tr>\n"
+        return f"<tr{f' class={kind}' if kind else ''}>{''.join(inner)}</tr>\n"
 
-    body = "".join(row(css, cells) for css, cells in rows)
-    return f'<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+    body = "".join(row(kind, cells) for kind, cells in rows)
+    return f'<div class=scroll><table{kind}><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
 
 
 def _head(inputs: Inputs) -> str:
@@ -187,7 +189,8 @@ def _device(stage: Mapping[str, Any], worker: Mapping[str, Any], inputs: Inputs)
     share = min(1.0, inputs.plan["kv_tokens"] / worker["kv_tokens"]) if worker.get("kv_tokens") else 0.0
     parts = (("w", weights, "weights"), ("k", room * share, "KV cache"), ("u", room * (1 - share), "unused"), ("r", reserve, "reserve"))
     bar = "".join(f"<i class={css} style='width:{max(0.0, size) / memory * 100:.2f}%'></i>" for css, size, _name in parts)
-    text = f"{_gib(weights)} weights, {_gib(room * share)} KV cache, {_gib(reserve)} reserve of {_gib(memory)}"
+    held, cache, kept, whole = _sizes(weights, room * share, reserve, memory)
+    text = f"{held} weights, {cache} KV cache, {kept} reserve of {whole}"
     first, last = _span(stage, inputs.plan)
     return (f"<div class=device style='{_colour(stage)}'><div class=head><span><i class=dot></i><b>rank {worker['rank']}</b> · "
             f"{escape(str(worker['accelerator']))}:{worker['device']}</span><span>layers {first}–{last} ({stage['layers']})</span></div>"
@@ -205,12 +208,13 @@ def _proof(inputs: Inputs) -> str:
         css = {True: "ok", False: "fail", None: "unseen"}[check["passed"]]
         why = f"<span class=why>{escape(check['evidence'])}</span>" if check.get("evidence") else ""
         remedy = f"<span class='why fail'>{escape(check['remedy'])}</span>" if check["passed"] is False and check.get("remedy") else ""
-        rows.append(("", (f"<span class='badge {css}'>{escape(verify.WORDS[check['passed']])}</span>", escape(verify.title(check["id"])),
-                          escape(check["node"] or ""), escape(check["expected"]), escape(check["seen"]) + why + remedy)))
+        rows.append(("", (f"<span class='badge {css}'>{escape(verify.WORDS[check['passed']])}</span>",
+                          f"<td class=one>{escape(verify.title(check['id']))}",
+                          f"<td class=one>{escape(check['node'] or '')}", escape(check["expected"]), escape(check["seen"]) + why + remedy)))
     heads = (("", False), ("check", False), ("node", False), ("expected", False), ("seen, and by what", False))
     sample = (proof.get("completion") or {}).get("text")
     said = f"<p class=sub>The completion that was asked for: “{escape(str(sample).strip())}”</p>" if sample else ""
-    return _section(f"Proof <span class='badge {style}'>{escape(words)}</span>", _table(heads, rows), said)
+    return _section(f"Proof <span class='badge {style}'>{escape(words)}</span>", _table(heads, rows, "stack"), said)
 
 
 def _benchmark(inputs: Inputs) -> str:

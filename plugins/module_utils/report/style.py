@@ -25,7 +25,7 @@ section{background:var(--card);border:1px solid var(--line);border-radius:12px;p
 .ok{color:var(--good);background:var(--good-bg)}.fail{color:var(--bad);background:var(--bad-bg)}.unseen{color:var(--dim);background:var(--dim-bg)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:16px}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:12px 16px}
-.tile b{display:block;font-size:23px;line-height:1.25;font-variant-numeric:tabular-nums;letter-spacing:-.01em}
+.tile b{display:block;white-space:nowrap;font-size:23px;line-height:1.25;font-variant-numeric:tabular-nums;letter-spacing:-.01em}
 .tile b small{font-size:13px;font-weight:500;color:var(--soft)}
 .tile span{color:var(--soft);font-size:13px}
 .ribbon{display:flex;gap:3px;margin:2px 0 4px}
@@ -56,7 +56,7 @@ table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:ta
 th{text-align:left;font-weight:600;color:var(--soft);font-size:12.5px;white-space:nowrap;vertical-align:bottom}
 th,td{padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}td{vertical-align:top}tr:last-child td{border-bottom:0}
 td.n,th.n{text-align:right;white-space:nowrap}
-td.note{color:var(--soft);font-size:13px}
+td.one{white-space:nowrap}td.note{color:var(--soft);font-size:13px}
 tr.chosen td{font-weight:600}
 .badge{border-radius:99px;padding:1px 9px;font-size:12.5px;font-weight:600;white-space:nowrap}
 td .why{display:block;color:var(--soft);font-size:12.5px}td .why.fail{background:none;color:var(--bad)}
@@ -66,6 +66,9 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wra
 details summary{cursor:pointer;color:var(--accent)}
 ul{margin:8px 0 0;padding-left:20px}
 @media (max-width:640px){main{padding:16px 12px 40px}section{padding:14px}h1{font-size:21px}
+.stack thead{display:none}.stack tr{display:block;padding:9px 0;border-bottom:1px solid var(--line)}.stack tr:last-child{border:0}
+.stack td{display:inline-block;border:0;padding:1px 8px 1px 0}.stack td:nth-child(n+4){display:block}
+.stack td:nth-child(4):before{content:"expected ";color:var(--soft)}
 .names{display:block}.names div{white-space:normal;flex:none!important}}
 @media print{:root{--page:#fff;--card:#fff;--faint:#f2f2f2}body{font-size:11px}main{max-width:none;padding:0}
 section,.tile,.machine,tr{break-inside:avoid}
