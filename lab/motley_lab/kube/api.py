@@ -137,7 +137,7 @@ class Api:
         for key in _SERVER_SET:
             metadata.pop(key, None)
         if "generateName" in metadata and not metadata.get("name"):
-            metadata["name"] = metadata["generateName"] + defaults.suffix()
+            metadata["name"] = metadata["generateName"]
         if target.name and metadata.setdefault("name", target.name) != target.name:
             raise errors.bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})")
         namespace = self._placed(target, metadata)
@@ -172,21 +172,26 @@ class Api:
         if "status" in resource.subresources and resource.kind != "Node":
             document.pop("status", None)
         if resource.columns is not None:
+            self._named(document)
             problems = validate.metadata(document, resource.kind) + validate.custom(document, resource.schema)
         else:
             defaults.apply_defaults(resource.kind, document)
-            defaults.starting(resource.kind, document)
             if resource.kind == "Service":
                 self._cluster_ip(document["spec"])
             if resource.kind == "Pod":
                 admission.complete_pod(self.store, document)
-                if document["spec"].get("schedulingGates"):
-                    document["status"]["conditions"] = [{
-                        "type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": now(),
-                        "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}]
+            self._named(document)
+            defaults.starting(resource.kind, document)
             problems = validate.created(document, resource.kind)
         if problems:
             raise errors.unprocessable(resource.group, resource.kind, document["metadata"].get("name", ""), problems)
+
+    @staticmethod
+    def _named(document: Json) -> None:
+        """Only now does a generated name get its end: admission that adds to an object speaks of it without."""
+        metadata = document["metadata"]
+        if metadata.get("name") and metadata["name"] == metadata.get("generateName"):
+            metadata["name"] += defaults.suffix()
 
     def _cluster_ip(self, spec: Json) -> None:
         if spec["type"] == "ExternalName" or "clusterIP" in spec:

@@ -23,6 +23,8 @@ import yaml
 Json = dict[str, Any]
 _RETRY_S = 0.5
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+"""For conditions: others write theirs into the same list."""
 
 
 class ClientError(Exception):
@@ -97,7 +99,12 @@ class Cache:
 
     def assume(self, document: Json) -> None:
         """Take a write's own answer for true before the watch brings it: else the same thing would be done twice."""
-        self._take(document, force=True)
+        meta = document["metadata"]
+        waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds") or self._type["kind"] == "Namespace"
+        if "deletionTimestamp" in meta and not waits:
+            self.forget(document)
+        else:
+            self._take(document, force=True)
 
     def forget(self, document: Json) -> None:
         self._items.pop((document["metadata"].get("namespace", ""), document["metadata"]["name"]), None)

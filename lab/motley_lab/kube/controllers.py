@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
-from motley_lab.kube.client import MERGE, Cache, Client, ClientError, Json, from_kubeconfig
+from motley_lab.kube.client import MERGE, STRATEGIC, Cache, Client, ClientError, Json, from_kubeconfig
 from motley_lab.kube.scheduler import Scheduler, active, selected, tolerates, untolerated
 
 _RESYNC_S = 1.0
@@ -74,18 +74,17 @@ class _Controller:
     async def sync(self) -> None:
         raise NotImplementedError
 
-    async def patch(self, cache: Cache, document: Json, body: Json, sub: str = "") -> None:
-        cache.assume(await self.client.call("PATCH", cache.url(document, sub), body, kind=MERGE))
+    async def patch(self, cache: Cache, document: Json, body: Json, sub: str = "", *, kind: str = MERGE) -> None:
+        cache.assume(await self.client.call("PATCH", cache.url(document, sub), body, kind=kind))
 
     async def delete(self, cache: Cache, document: Json, body: Json | None = None) -> None:
         try:
             left = await self.client.call("DELETE", cache.url(document), {"kind": "DeleteOptions", "apiVersion": "v1", **(body or {})})
         except ClientError as error:
-            if error.status != 404:
+            if error.status not in (404, 409):
                 raise
-            left = {}
-        meta = left.get("metadata", {})
-        if "deletionTimestamp" in meta and (meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")):
+            left = document if error.status == 409 else {}
+        if left.get("metadata"):
             cache.assume(left)
         else:
             cache.forget(document)
@@ -202,8 +201,7 @@ class Nodes(_Controller):
         if ready is not None and ready["status"] != "Unknown" and self._stale(node):
             ready = {**ready, "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status.",
                      "lastTransitionTime": _now()}
-            others = [entry for entry in node["status"]["conditions"] if entry["type"] != "Ready"]
-            await self.patch(nodes, node, {"status": {"conditions": [*others, ready]}}, "/status")
+            await self.patch(nodes, node, {"status": {"conditions": [ready]}}, "/status", kind=STRATEGIC)
             await self.client.event(node, "Normal", "NodeNotReady", f"Node {node['metadata']['name']} status is now: NodeNotReady",
                                     action="NodeNotReady", component="node-controller")
             await self._pods_not_ready(node)
@@ -227,9 +225,8 @@ class Nodes(_Controller):
     async def _pods_not_ready(self, node: Json) -> None:
         for pod in self.pods:
             if pod["spec"].get("nodeName") == node["metadata"]["name"] and _ready(pod):
-                entries = [{**entry, "status": "False", "reason": "NodeNotReady", "lastTransitionTime": _now()} if entry["type"] == "Ready" else entry
-                           for entry in pod["status"]["conditions"]]
-                await self.patch(self.pods, pod, {"status": {"conditions": entries}}, "/status")
+                change = {"type": "Ready", "status": "False", "reason": "NodeNotReady", "lastTransitionTime": _now()}
+                await self.patch(self.pods, pod, {"status": {"conditions": [change]}}, "/status", kind=STRATEGIC)
 
     async def _evict(self) -> None:
         """NoExecute taints, and Pods whose node is gone."""
@@ -456,12 +453,16 @@ class Garbage(_Controller):
                 dependents.setdefault(reference["uid"], []).append((cache, entry))
         for cache, entry in objects:
             await self._finish(cache, entry, dependents.get(entry["metadata"]["uid"], []))
-        for cache, entry in objects:
+        for cache, listed in objects:
+            # As it is now, not as it was before what was just orphaned.
+            namespace = listed["metadata"].get("namespace", "")
+            entry = cache.get(namespace, listed["metadata"]["name"]) or {"metadata": {"deletionTimestamp": ""}}
+            if or "deletionTimestamp" in entry["metadata"]:
+                continue
             references = entry["metadata"].get("ownerReferences", [])
-            if references and "deletionTimestamp" not in entry["metadata"]:
-                alive = [await self._alive(entry["metadata"].get("namespace", ""), reference) for reference in references]
-                if not any(alive) and cache.get(entry["metadata"].get("namespace", ""), entry["metadata"]["name"]) is not None:
-                    await self.delete(cache, entry, {"propagationPolicy": "Background", "preconditions": {"uid": entry["metadata"]["uid"]}})
+            if references and not any([await self._alive(namespace, reference) for reference in references]):
+                same = {key: entry["metadata"][key] for key in ("uid", "resourceVersion")}
+                await self.delete(cache, entry, {"propagationPolicy": "Background", "preconditions": same})
 
     async def _finish(self, cache: Cache, owner: Json, dependents: list[tuple[Cache, Json]]) -> None:
         finalizers = owner["metadata"].get("finalizers", [])

@@ -162,6 +162,10 @@ def starting(kind: str, document: Json) -> None:
     match kind:
         case "Pod":
             document["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+            if spec.get("schedulingGates"):
+                document["status"]["conditions"] = [{
+                    "type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": metadata["creationTimestamp"],
+                    "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}]
         case "Namespace":
             document["spec"] = {"finalizers": ["kubernetes"]}
             document["status"] = {"phase": "Active"}

@@ -30,7 +30,7 @@ When the command has ended and its output is sent, the kubelet sends exactly one
 Refused before the upgrade (no such container, not running): 404 or 400 with a plain text body, as for logs.
 
 The API server resolves the container (the only one, or the annotation `kubectl.kubernetes.io/default-container`, or the one
-named), so the kubelet always gets its name. It relays messages untouched, in both directions.
+named), so the kubelet always gets its name. It relays messages as they are, in both directions (text messages of a client as binary ones).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ async def _relay(outer: web.WebSocketResponse, inner: aiohttp.ClientWebSocketRes
             if message.type is aiohttp.WSMsgType.BINARY:
                 await sink.send_bytes(message.data)
             elif message.type is aiohttp.WSMsgType.TEXT:
-                await sink.send_str(message.data)
+                await sink.send_bytes(message.data.encode())
 
     tasks = [asyncio.create_task(pump(outer, inner)), asyncio.create_task(pump(inner, outer))]
     try:

@@ -177,9 +177,13 @@ def apply(live: Json | None, wanted: Json, kind: Type, *, writer: Writer, force:
         if not writer.same(entry):
             others |= paths
     previous = next((paths for entry, paths in entries if writer.same(entry)), set())
-    for path in sorted(previous - mine - others, key=len, reverse=True):
-        if not any(other[: len(path)] == path for other in mine | others):
+    gone: list[Path] = []
+    for path in sorted(previous - mine - others, key=len):
+        inside = any(path[: len(above)] == above for above in gone)
+        is_key = len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in json.loads(path[-2][2:])
+        if not inside and not is_key and not any(other[: len(path)] == path for other in mine | others):
             _remove(merged, path)
+            gone.append(path)
     kept = [(entry, paths if writer.same(entry) else paths - changed) for entry, paths in entries]
     return Applied(merged, _rebuilt(kept, writer, mine, now))
 

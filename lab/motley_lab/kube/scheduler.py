@@ -10,7 +10,7 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
-from motley_lab.kube.client import Cache, Client, ClientError, Json
+from motley_lab.kube.client import STRATEGIC, Cache, Client, ClientError, Json
 from motley_lab.kube.schema import quantity
 from motley_lab.kube.validate import matches
 
@@ -215,6 +215,6 @@ class Scheduler:
         condition = {"type": "PodScheduled", "observedGeneration": pod["metadata"].get("generation", 1), "status": "False", "lastProbeTime": None,
                      "lastTransitionTime": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "reason": "Unschedulable",
                      "message": why}
-        body = {"status": {"conditions": [entry for entry in old if entry["type"] != "PodScheduled"] + [condition]}}
-        self._pods.assume(await self._client.call("PATCH", self._pods.url(pod, "/status"), body, kind="application/merge-patch+json"))
+        body = {"status": {"conditions": [condition]}}
+        self._pods.assume(await self._client.call("PATCH", self._pods.url(pod, "/status"), body, kind=STRATEGIC))
         await self._client.event(pod, "Warning", "FailedScheduling", why, action="Scheduling", component="default-scheduler")
