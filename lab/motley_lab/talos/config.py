@@ -107,10 +107,11 @@ def _load_one(node: yaml.Node, config: Config, seen: set[tuple[str, str, str]], 
         raise ConfigError(f"expected a YAML document at line {line}")
     api, kind, name = _field(node, "apiVersion"), _field(node, "kind") or "v1alpha1", _field(node, "name")
     if patch:
-        config.deletions += _deletions(node, kind, name)
+        deletions = _deletions(node, kind, name)
+        config.deletions += deletions
         if not node.value or {key.value for key, _ in node.value} <= {"version", "kind", "name"}:
             return
-        if config.deletions and {key.value for key, _ in node.value} <= {"apiVersion", "version", "kind", "name"}:
+        if deletions and {key.value for key, _ in node.value} <= {"apiVersion", "version", "kind", "name"}:
             return
     if (api, kind, name) in seen:
         raise ConfigError(f"duplicate document {api}/{kind}/{name} is not allowed (line {line})")
