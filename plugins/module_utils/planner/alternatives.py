@@ -9,14 +9,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.motley.inference.plugins.module_utils.planner import memory, partition, search, timing
+from ansible_collections.motley.inference.plugins.module_utils.planner import memory, search, timing
 from ansible_collections.motley.inference.plugins.module_utils.planner.device import GIB, Device
-from ansible_collections.motley.inference.plugins.module_utils.planner.model import PLAIN, Weights, default_partition, tensor_refusal, unquantised
+from ansible_collections.motley.inference.plugins.module_utils.planner.lines import (
+    Found,
+    Frame,
+    Setting,
+    engine_settings,
+    make_line,
+    placements,
+    safe_fraction,
+    whole_cluster,
+)
+from ansible_collections.motley.inference.plugins.module_utils.planner.model import (
+    PLAIN,
+    Weights,
+    default_partition,
+    tensor_refusal,
+    unquantised,
+    weight_table,
+)
+from ansible_collections.motley.inference.plugins.module_utils.planner.partition import Line
 
 Row = dict[str, Any]
 
 
-def first_token_seconds(setting: search.Setting, found: search.Found) -> float:
+def first_token_seconds(setting: Setting, found: Found) -> float:
     """Time to the first token of a lone prompt: prefill by FLOPS through all stages, and one decode step's way."""
     tokens, total, start = max(1, setting.workload.prompt_tokens), 0.0, 0
     for rank, count in enumerate(found.layers):
@@ -30,7 +48,7 @@ def first_token_seconds(setting: search.Setting, found: search.Found) -> float:
     return max(total, 1.0 / found.score.single)
 
 
-def _row(name: str, found: search.Found | None, reason: str = "") -> Row:
+def _row(name: str, found: Found | None, reason: str = "") -> Row:
     if found is None:
         return {"name": name, "feasible": False, "reason": reason}
     return {
@@ -40,7 +58,7 @@ def _row(name: str, found: search.Found | None, reason: str = "") -> Row:
     }  # fmt: skip
 
 
-def table(setting: search.Setting, found: search.Found | None) -> list[Row]:
+def table(setting: Setting, found: Found | None) -> list[Row]:
     """The alternatives, each with its figures or the reason why it does not start."""
     free = replace(setting, pipeline=None, tensor=None, partition=None)
     devices = found.devices if found else next(_all_devices(free), ())
@@ -58,25 +76,25 @@ def table(setting: search.Setting, found: search.Found | None) -> list[Row]:
     return out
 
 
-def _all_devices(setting: search.Setting) -> Any:
+def _all_devices(setting: Setting) -> Any:
     everything = [n.devices for n in setting.cluster.nodes if n.devices]
     count = sum(len(d) for d in everything)
-    return (p for p in search.whole_cluster(setting) if len(p) == count)
+    return (p for p in whole_cluster(setting) if len(p) == count)
 
 
-def _split(name: str, setting: search.Setting, devices: Sequence[Device], tensor: int, layers: Sequence[int]) -> Row:
+def _split(name: str, setting: Setting, devices: Sequence[Device], tensor: int, layers: Sequence[int]) -> Row:
     """One given partition on given devices."""
     if min(layers) < 1 or len(layers) > setting.model.layers:
         return _row(name, None, f"{setting.model.layers} layers are fewer than {len(layers)} stages")
-    fraction = search.safe_fraction(setting, devices)
-    line = search.make_line(setting, devices, tensor, fraction)
+    fraction = safe_fraction(setting, devices)
+    line = make_line(setting, devices, tensor, fraction)
     score = line.score(layers)
     if score is None:
         return {**_row(name, None, why_not(line, devices, layers)), "layer_partition": ",".join(map(str, layers))}
-    return _row(name, search.Found(tuple(devices), tensor, tuple(layers), fraction, line, score))
+    return _row(name, Found(tuple(devices), tensor, tuple(layers), fraction, line, score))
 
 
-def proportional(setting: search.Setting, devices: Sequence[Device], tensor: int) -> list[int]:
+def proportional(setting: Setting, devices: Sequence[Device], tensor: int) -> list[int]:
     """Layers in proportion to the memory of each stage's tightest device, by largest remainder, at least one each."""
     sizes = [min(d.memory for d in devices[i : i + tensor]) for i in range(0, len(devices), tensor)]
     layers, total = setting.model.layers, sum(sizes)
@@ -92,7 +110,7 @@ def proportional(setting: search.Setting, devices: Sequence[Device], tensor: int
     return out
 
 
-def why_not(line: partition.Line, devices: Sequence[Device], layers: Sequence[int]) -> str:
+def why_not(line: Line, devices: Sequence[Device], layers: Sequence[int]) -> str:
     """Which stage keeps this partition from starting, in figures."""
     start = 0
     for rank, count in enumerate(layers):
@@ -108,7 +126,7 @@ def why_not(line: partition.Line, devices: Sequence[Device], layers: Sequence[in
     return "does not fit"
 
 
-def _flat(setting: search.Setting) -> list[Row]:
+def _flat(setting: Setting) -> list[Row]:
     devices = next(_all_devices(setting), ())
     count = len(devices)
     if count < 2:
@@ -123,7 +141,7 @@ def _flat(setting: search.Setting) -> list[Row]:
     return [{**row, "reason": f"{row['reason']}; {note}" if row["reason"] else note}]
 
 
-def _inside_nodes(setting: search.Setting) -> list[Row]:
+def _inside_nodes(setting: Setting) -> list[Row]:
     nodes = [n for n in setting.cluster.nodes if n.devices]
     most = max(len(n.devices) for n in nodes)
     if most < 2 or len(nodes) < 2:
@@ -139,7 +157,7 @@ def _inside_nodes(setting: search.Setting) -> list[Row]:
     return [_row(name, found, "" if found else "no split of the layers fits")]
 
 
-def _without(setting: search.Setting, found: search.Found | None) -> list[Row]:
+def _without(setting: Setting, found: Found | None) -> list[Row]:
     used = list(dict.fromkeys(d.node for d in found.devices)) if found else [n.name for n in setting.cluster.nodes if n.devices]
     if len([n for n in setting.cluster.nodes if n.devices]) < 3 or len(used) < 2:
         return []  # with two nodes this is the same as each alone
@@ -150,42 +168,42 @@ def _without(setting: search.Setting, found: search.Found | None) -> list[Row]:
     return out
 
 
-def _alone(setting: search.Setting) -> list[Row]:
+def _alone(setting: Setting) -> list[Row]:
     nodes = [n for n in setting.cluster.nodes if n.devices]
     return [_best_of(f"{n.name} alone", setting, n.devices, moved=n.name != setting.engine_node) for n in nodes] if len(nodes) > 1 else []
 
 
-def _best_of(name: str, setting: search.Setting, devices: Sequence[Device], *, moved: bool) -> Row:
+def _best_of(name: str, setting: Setting, devices: Sequence[Device], *, moved: bool) -> Row:
     trial = replace(setting, engine_node=None) if moved else setting
     found = search.best(trial, devices)
     return _row(name, found, "" if found else room_reason(trial, devices))
 
 
-def room_reason(setting: search.Setting, devices: Sequence[Device]) -> str:
+def room_reason(setting: Setting, devices: Sequence[Device]) -> str:
     """Weights against room, in sum."""
     weights, room = whole_weights(setting), sum(max(0, budget(setting, d, devices)) for d in devices)
     text = f"weights {weights / GIB:.2f} GiB, room {room / GIB:.2f} GiB in all"
     return text if weights > room else f"{text}, but no split leaves room for one request of {setting.max_model_len} tokens"
 
 
-def whole_weights(setting: search.Setting) -> int:
+def whole_weights(setting: Setting) -> int:
     """Weights of the model on one worker."""
     device = next(d for n in setting.cluster.nodes for d in n.devices)
-    table = search.weight_table(setting.model, 1, setting.backend == "cuda", device.capability)
+    table = weight_table(setting.model, 1, setting.backend == "cuda", device.capability)
     return memory.load_bytes(setting.model, table, range(setting.model.layers), first=True, last=True)
 
 
-def budget(setting: search.Setting, device: Device, devices: Sequence[Device]) -> int:
+def budget(setting: Setting, device: Device, devices: Sequence[Device]) -> int:
     """What one device offers to weights and KV cache."""
-    settings = search.engine_settings(setting)
+    settings = engine_settings(setting)
     kept = memory.reserves(setting.model, device, settings, tensor=1, world=len(devices), last=False)
-    return memory.requested(device, search.safe_fraction(setting, devices)) - sum(r.bytes for r in kept)
+    return memory.requested(device, safe_fraction(setting, devices)) - sum(r.bytes for r in kept)
 
 
 # ---------------------------------------------------------------------------------------------------------- the front
 
 
-def front(setting: search.Setting, found: search.Found | None) -> list[Row]:
+def front(setting: Setting, found: Found | None) -> list[Row]:
     """Plans of which none is better than another in lone-stream speed, throughput and KV tokens at once."""
     if found is None:
         return []
@@ -209,7 +227,7 @@ def front(setting: search.Setting, found: search.Found | None) -> list[Row]:
 # ------------------------------------------------------------------------------------------------ if nothing fits
 
 
-def reasons(setting: search.Setting) -> list[str]:
+def reasons(setting: Setting) -> list[str]:
     """Why nothing starts."""
     everything = [d for n in setting.cluster.nodes for d in n.devices]
     out = [room_reason(setting, everything)]
@@ -218,14 +236,14 @@ def reasons(setting: search.Setting) -> list[str]:
     elif setting.pipeline and len(everything) < setting.pipeline:
         out.append(f"pipeline {setting.pipeline} asks for more than the {len(everything)} devices")
     if setting.partition:
-        for devices in search.placements(setting):
-            for tensor in search.tensor_sizes(setting, len(devices)):
-                line = search.make_line(setting, devices, tensor, search.safe_fraction(setting, devices))
+        for devices in placements(setting):
+            for tensor in Frame(setting).tensor_sizes(len(devices)):
+                line = make_line(setting, devices, tensor, safe_fraction(setting, devices))
                 out.append(f"partition {','.join(map(str, setting.partition))}: {why_not(line, devices, setting.partition)}")
     return list(dict.fromkeys(out))[:6]
 
 
-def changes(setting: search.Setting) -> list[Row]:
+def changes(setting: Setting) -> list[Row]:
     """The smallest single changes with which a plan exists, and what each costs."""
     out: list[Row] = []
     for trial, change, cost in _candidates(setting):
@@ -240,7 +258,7 @@ def changes(setting: search.Setting) -> list[Row]:
     return out
 
 
-def _candidates(setting: search.Setting) -> list[tuple[search.Setting, str, str]]:
+def _candidates(setting: Setting) -> list[tuple[Setting, str, str]]:
     out = []
     if (setting.pipeline, setting.tensor, setting.partition, setting.engine_node) != (None, None, None, None):
         free = replace(setting, pipeline=None, tensor=None, partition=None, engine_node=None)
@@ -261,14 +279,14 @@ def _candidates(setting: search.Setting) -> list[tuple[search.Setting, str, str]
     return out
 
 
-def _one_more(setting: search.Setting, device: Device) -> search.Setting:
+def _one_more(setting: Setting, device: Device) -> Setting:
     nodes = tuple(
         replace(n, devices=(*n.devices, replace(device, index=len(n.devices)))) if n.name == device.node else n for n in setting.cluster.nodes
     )
     return replace(setting, cluster=replace(setting.cluster, nodes=nodes))
 
 
-def _longest(setting: search.Setting) -> tuple[int, search.Found] | None:
+def _longest(setting: Setting) -> tuple[int, Found] | None:
     """The longest context, in blocks, with which a plan exists."""
     step, found, best = setting.block_size, None, 0
     low, high = 0, setting.max_model_len // step

@@ -120,6 +120,9 @@ class ModelFacts:
     kv_dtype: str = "auto"
     warnings: tuple[str, ...] = field(default=())
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.layers, self.hidden, self.dtype, self.weights))
+
     @property
     def dtype_bytes(self) -> int:
         return DTYPES[self.dtype]

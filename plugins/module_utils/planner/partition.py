@@ -98,7 +98,11 @@ class Line:
     @cached_property
     def load_prefix(self) -> tuple[list[int], ...]:
         """Weights of the first n layers, by stage."""
-        return tuple(_prefix([table.kinds[k].load for k in self.model.kind_of]) for table in self.tables)
+        known: dict[int, list[int]] = {}
+        for table in self.tables:
+            if id(table) not in known:
+                known[id(table)] = _prefix([table.kinds[k].load for k in self.model.kind_of])
+        return tuple(known[id(table)] for table in self.tables)
 
     @cached_property
     def group_prefix(self) -> list[list[int]]:
@@ -121,6 +125,9 @@ class Line:
 
     def free(self, stage: int, start: int, stop: int) -> int:
         """Bytes for the KV cache on the tightest worker of a stage."""
+        if self.uniform:
+            weights = (stop - start) * self.tables[stage].kinds[0].load
+            return self.stages[stage].room - weights - self.waste(stage, stop - start)
         prefix = self.load_prefix[stage]
         return self.stages[stage].room - (prefix[stop] - prefix[start]) - self.waste(stage, stop - start)
 
@@ -144,8 +151,11 @@ class Line:
 
     def _cost(self, batch: float) -> _Times:
         rows, edges = [], []
+        known: dict[int, timing.BatchCost] = {}
         for index, (stage, table) in enumerate(zip(self.stages, self.tables, strict=True)):
-            read = timing.batch_cost(self.model, table, self.workload, self.tensor, batch)
+            if id(table) not in known:
+                known[id(table)] = timing.batch_cost(self.model, table, self.workload, self.tensor, batch)
+            read = known[id(table)]
             reduce = timing.all_reduce(self.model, stage.group, self.tensor, batch)
             rows.append(tuple(size / stage.rate + reduce for size in read.layers))
             edges.append(read.head / stage.rate if index == len(self.stages) - 1 else 0.0)
@@ -485,7 +495,7 @@ def _descend(line: Line, fill: _Fill, served: int, blocks: int, floor: int, best
             slowest = max(slowest, max(times[:-1]))
         if all(total >= flights * peak for _, total, peak in sums):
             return True
-        ceiling = _value(objective, min(s[0] for s in sums), served / min(s[1] for s in sums))
+        ceiling = value(objective, min(s[0] for s in sums), served / min(s[1] for s in sums))
         if ceiling <= best.value * (1 + EPSILON):
             return True
         bound = slowest
@@ -500,8 +510,8 @@ def _ceiling(line: Line, fill: _Fill, served: int, floor: int, bound: float) -> 
     bounds = [_prefix(p) for p in found]
     first = min(sum(line.times(b, 1.0)) for b in bounds)
     second = min(sum(line.times(b, served / flights)) for b in bounds)
-    return _value(fill.objective, first, served / second)
+    return value(fill.objective, first, served / second)
 
 
-def _value(objective: Objective, single_seconds: float, throughput: float) -> float:
+def value(objective: Objective, single_seconds: float, throughput: float) -> float:
     return Score(1.0 / single_seconds, throughput, 0, 0, 0).value(objective)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible_collections.motley.inference.plugins.module_utils.engine import launch, versions
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
-from ansible_collections.motley.inference.plugins.module_utils.planner import alternatives, checks, explain, memory, search
+from ansible_collections.motley.inference.plugins.module_utils.planner import alternatives, checks, explain, lines, memory, search
 from ansible_collections.motley.inference.plugins.module_utils.planner.device import (
     DECODE_EFFICIENCY,
     DEFAULT_LINK,
@@ -63,7 +63,7 @@ ENGINE_KEYS = (
 class Request:
     """A request that has been checked."""
 
-    setting: search.Setting
+    setting: lines.Setting
     name: str
     quantization: str | None
     dtype: str | None
@@ -122,7 +122,7 @@ def parse(request: Mapping[str, Any]) -> Request:
     workload, length = _workload(checks.mapping(top.get("workload") or {}, "workload", WORKLOAD_KEYS), model, assumed)
     pipeline = checks.whole(engine.get("pipeline"), "engine.pipeline", most=4096)
     partition = _partition(engine.get("partition"), pipeline, model)
-    setting = search.Setting(
+    setting = lines.Setting(
         model=model, cluster=cluster, row=row, launcher=launcher, backend=backend, workload=workload,
         objective=checks.choice(top.get("objective"), "objective", OBJECTIVES, "balanced"),  # type: ignore[arg-type]
         max_model_len=length,
@@ -144,7 +144,7 @@ def parse(request: Mapping[str, Any]) -> Request:
     )  # fmt: skip
 
 
-def _check_tensor(setting: search.Setting) -> None:
+def _check_tensor(setting: lines.Setting) -> None:
     if setting.tensor:
         refusal = tensor_refusal(setting.model, setting.tensor)
         if refusal:
@@ -333,12 +333,12 @@ def layers_by_node(
     first = engine or next((n["name"] for n in nodes if n.get("engine")), None) or next(n["name"] for n in nodes if n["name"] in counts)
     if first not in counts:
         raise MotleyError(f"the engine node {first} has no layers in motley_layers", hint="give it at least one layer: it always holds stage 0")
-    order = search.node_order([(n, str(names[n].get("address") or ""), len(c)) for n, c in counts.items()], first, row.rank_rule)
+    order = lines.node_order([(n, str(names[n].get("address") or ""), len(c)) for n, c in counts.items()], first, row.rank_rule)
     ranks = [{"node": n, "device": i} for n in order for i in range(len(counts[n]))]
     return {"partition": [c for n in order for c in counts[n]], "ranks": ranks, "engine_node": first}
 
 
-def _fixed_by_node(checked: Request, request: Mapping[str, Any]) -> search.Found | None:
+def _fixed_by_node(checked: Request, request: Mapping[str, Any]) -> lines.Found | None:
     setting = checked.setting
     given = request["engine"]["partition_by_node"]
     if not isinstance(given, Mapping):
@@ -353,16 +353,16 @@ def _fixed_by_node(checked: Request, request: Mapping[str, Any]) -> search.Found
     if refusal:
         raise MotleyError(f"motley_layers: {refusal}", hint=f"give {setting.model.layers} layers in all")
     devices = tuple(setting.cluster.node(r["node"]).devices[r["device"]] for r in fixed["ranks"])
-    fraction = search.safe_fraction(setting, devices)
-    line = search.make_line(setting, devices, 1, fraction)
+    fraction = lines.safe_fraction(setting, devices)
+    line = lines.make_line(setting, devices, 1, fraction)
     score = line.score(fixed["partition"])
-    return search.Found(devices, 1, tuple(fixed["partition"]), fraction, line, score) if score else None
+    return lines.Found(devices, 1, tuple(fixed["partition"]), fraction, line, score) if score else None
 
 
 # ------------------------------------------------------------------------------------------------------------- response
 
 
-def _response(checked: Request, found: search.Found | None) -> dict[str, Any]:
+def _response(checked: Request, found: lines.Found | None) -> dict[str, Any]:
     setting = checked.setting
     out: dict[str, Any] = {
         "schema": SCHEMA, "inputs_sha256": "", "feasible": found is not None, "model": checked.name, "objective": setting.objective,
@@ -391,7 +391,7 @@ def _response(checked: Request, found: search.Found | None) -> dict[str, Any]:
     return out
 
 
-def _engine_block(checked: Request, found: search.Found, settings: memory.EngineSettings) -> dict[str, Any]:
+def _engine_block(checked: Request, found: lines.Found, settings: memory.EngineSettings) -> dict[str, Any]:
     used: dict[str, list[int]] = {}
     for device in found.devices:
         used.setdefault(device.node, []).append(device.index)
@@ -409,7 +409,7 @@ def _engine_block(checked: Request, found: search.Found, settings: memory.Engine
     return launch.block(start, nodes, used)
 
 
-def _stages(setting: search.Setting, found: search.Found) -> list[dict[str, Any]]:
+def _stages(setting: lines.Setting, found: lines.Found) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     start = 0
     line, world = found.line, len(found.devices)
@@ -430,7 +430,7 @@ def _stages(setting: search.Setting, found: search.Found) -> list[dict[str, Any]
     return out
 
 
-def _worker(found: search.Found, setting: search.Setting, device: Device, rank: int, place: int, start: int, world: int) -> dict[str, Any]:
+def _worker(found: lines.Found, setting: lines.Setting, device: Device, rank: int, place: int, start: int, world: int) -> dict[str, Any]:
     line, count, last = found.line, found.layers[rank], rank == found.pipeline - 1
     weights = memory.load_bytes(setting.model, line.tables[rank], range(start, start + count), first=rank == 0, last=last)
     kept = memory.reserves(setting.model, device, line.settings, tensor=found.tensor, world=world, last=last)
@@ -451,7 +451,7 @@ def _gib(size: int) -> float:
     return round(size / GIB, 6)
 
 
-def _warnings(setting: search.Setting, found: search.Found) -> list[str]:
+def _warnings(setting: lines.Setting, found: lines.Found) -> list[str]:
     out = []
     for rank in range(found.pipeline):
         nodes = {d.node for d in found.devices[rank * found.tensor : (rank + 1) * found.tensor]}

@@ -1,186 +1,298 @@
 # Copyright (c) 2026, Motley contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All lines of devices that a launcher can place, and the best of them."""
+"""The best placement, exactly: choices of devices with a value that none of their lines can exceed, best first.
+
+Nodes that are alike (same devices, same links) form a class, and a choice says how many nodes of each class give which
+devices. Its ceiling lets every stage have the fastest rates and the largest rooms, the shortest hops and no edge weights.
+A choice whose ceiling beats the best line so far is laid out: where the layers cost the same and the links between nodes
+are equal, only the first and the last stage matter; otherwise every order that the launcher can make is tried.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-from ansible_collections.motley.inference.plugins.module_utils.engine.versions import EngineRow
-from ansible_collections.motley.inference.plugins.module_utils.planner import memory, partition, timing
-from ansible_collections.motley.inference.plugins.module_utils.planner.device import Cluster, Device, Link, Node
-from ansible_collections.motley.inference.plugins.module_utils.planner.model import ModelFacts, tensor_refusal, weight_table
-from ansible_collections.motley.inference.plugins.module_utils.planner.partition import Line, Objective, Score, Stage
+from ansible_collections.motley.inference.plugins.module_utils.planner import partition, timing
+from ansible_collections.motley.inference.plugins.module_utils.planner.device import Device, Link, Node
+from ansible_collections.motley.inference.plugins.module_utils.planner.lines import (
+    Found,
+    Frame,
+    Setting,
+    node_order,
+    safe_fraction,
+    slow_first,
+    subsets,
+)
+from ansible_collections.motley.inference.plugins.module_utils.planner.partition import EPSILON, INFINITE, Line, Score
 
-
-@dataclass(frozen=True)
-class Setting:
-    """All that the search is told, apart from devices."""
-
-    model: ModelFacts
-    cluster: Cluster
-    row: EngineRow
-    launcher: str
-    backend: str
-    workload: timing.Workload
-    objective: Objective
-    max_model_len: int
-    block_size: int
-    fraction: float | None = None  # the operator's; None: the largest safe one
-    default_fraction: float = 0.9
-    pipeline: int | None = None
-    tensor: int | None = None
-    partition: tuple[int, ...] | None = None
-    engine_node: str | None = None
-    max_num_batched_tokens: int | None = None
-    max_num_seqs: int | None = None
-    enforce_eager: bool | None = None
-    batching: tuple[tuple[Device, int, int], ...] = field(default=())
+MOST_LINES, MOST_STEPS = 4000, 40000  # lines worked out, and orders looked at, before the search stops and states its gap
 
 
 @dataclass(frozen=True)
-class Found:
-    """One placement with its score."""
+class Class:
+    """Nodes that are alike, and the ways to use one of them."""
 
-    devices: tuple[Device, ...]  # in rank order
-    tensor: int
-    layers: tuple[int, ...]
-    fraction: float
-    line: Line
-    score: Score
-
-    @property
-    def pipeline(self) -> int:
-        return len(self.layers)
-
-    @property
-    def engine_node(self) -> str:
-        return self.devices[0].node
+    nodes: tuple[Node, ...]  # by address
+    options: tuple[tuple[Device, ...], ...]  # of its first node; never empty
 
 
-# ----------------------------------------------------------------------------------------------------------- rank order
+Choice = tuple[tuple[tuple[int, int], ...], ...]  # per class: (option, how many nodes use it)
 
 
-def node_order(nodes: Sequence[tuple[str, str, int]], engine: str, rule: str) -> list[str]:
-    """Names in rank order: nodes are (name, address, workers).
-
-    Ray, V1 executor: the engine node, then nodes with fewer workers, then by address as text. V2 orders the others by node
-    ids, which are random unless they are pinned: Motley writes the order of addresses and pins it.
-    """
-
-    def key(node: tuple[str, str, int]) -> tuple[int, int, str]:
-        name, address, workers = node
-        if rule == "address":
-            return (0 if name == engine else 1, 0 if name == engine else workers, address)
-        return (0 if name == engine else 1, 0, address)
-
-    return [name for name, _, _ in sorted(nodes, key=key)]
+# --------------------------------------------------------------------------------------------------------------- choices
 
 
-def subsets(node: Node) -> list[tuple[Device, ...]]:
-    """Ways to use devices of a node that differ in kind, in index order; the unused node first."""
-    seen: dict[tuple[object, ...], tuple[Device, ...]] = {}
-    for count in range(len(node.devices) + 1):
-        for chosen in itertools.combinations(node.devices, count):
-            seen.setdefault(tuple(d.kind for d in chosen), chosen)
-    return list(seen.values())
-
-
-def placements(setting: Setting, devices: Sequence[Device] | None = None) -> Iterator[tuple[Device, ...]]:
-    """All lines of devices in rank order that the launcher can make, fewest devices first."""
-    allowed = None if devices is None else set(devices)
-    choices = []
+def classes(setting: Setting, devices: Sequence[Device] | None) -> list[Class]:
+    """The classes of the cluster's nodes; the engine node, if it is fixed, is one of its own."""
+    allowed = None if devices is None else {(d.node, d.index) for d in devices}
+    groups: dict[tuple[object, ...], list[Node]] = {}
     for node in setting.cluster.nodes:
-        options = [s for s in subsets(node) if allowed is None or allowed.issuperset(s)]
-        choices.append(options)
-    combinations = sorted(itertools.product(*choices), key=lambda c: sum(len(s) for s in c))
-    for combination in combinations:
-        yield from _orders(setting, {s[0].node: s for s in combination if s})
+        cards = tuple(d for d in node.devices if allowed is None or (d.node, d.index) in allowed)
+        if cards:
+            key = (node.name == setting.engine_node, *(d.kind for d in cards))
+            groups.setdefault(key, []).append(Node(node.name, node.address, cards, node.arch))
+    found = [tuple(sorted(nodes, key=lambda n: n.address)) for nodes in groups.values()]
+    if not _alike(setting, found):
+        found = [(node,) for nodes in found for node in nodes]
+    return [Class(nodes, tuple(s for s in subsets(nodes[0]) if s)) for nodes in found]
 
 
-def _orders(setting: Setting, used: dict[str, tuple[Device, ...]]) -> Iterator[tuple[Device, ...]]:
-    engines = [setting.engine_node] if setting.engine_node else list(used)
-    for engine in engines:
-        if engine not in used:
+def _alike(setting: Setting, groups: Sequence[tuple[Node, ...]]) -> bool:
+    """Links depend on the two classes alone."""
+    for one, other in itertools.combinations_with_replacement(groups, 2):
+        pairs = {setting.cluster.between(a.name, b.name) for a in one for b in other if a.name != b.name}
+        if len(pairs) > 1:
+            return False
+    return True
+
+
+def choices(found: Sequence[Class]) -> Iterator[Choice]:
+    """Every way to say how many nodes of each class use which option."""
+    per_class = []
+    for group in found:
+        ways = []
+        for used in range(len(group.nodes) + 1):
+            for options in itertools.combinations_with_replacement(range(len(group.options)), used):
+                ways.append(tuple((o, options.count(o)) for o in sorted(set(options))))
+        per_class.append(ways)
+    yield from (c for c in itertools.product(*per_class) if any(c))
+
+
+# --------------------------------------------------------------------------------------------------------------- ceilings
+
+
+class _Ceilings:
+    """Values that no line of a choice can exceed."""
+
+    def __init__(self, frame: Frame, found: Sequence[Class]) -> None:
+        self.frame, self.classes = frame, found
+        setting = frame.setting
+        nodes = [n for group in found for n in group.nodes]
+        between = [setting.cluster.between(a.name, b.name) for a, b in itertools.combinations(nodes, 2)]
+        inside = [d.peer for n in nodes if len(n.devices) > 1 for d in n.devices]
+        self.equal_links = len(set(between)) <= 1
+        self.outer: Link | None = max(between, key=slow_first) if between else None
+        self.inner: Link | None = max(inside, key=slow_first) if inside else None
+        self._reads: dict[tuple[int, float], tuple[float, float]] = {}
+
+    def reads(self, tensor: int, batch: float) -> tuple[float, float]:
+        """Least bytes of all layers, and of the head, that one stage's worker reads."""
+        key = (tensor, batch)
+        if key not in self._reads:
+            model = self.frame.setting.model
+            out = []
+            for device in {d.capability: d for g in self.classes for n in g.nodes for d in n.devices}.values():
+                cost = timing.batch_cost(model, self.frame.table(tensor, device), self.frame.setting.workload, tensor, batch)
+                out.append((sum(cost.layers[k] for k in model.kind_of), cost.head))
+            self._reads[key] = min(out)
+        return self._reads[key]
+
+    def hop(self, pipeline: int, nodes: int, batch: float, *, aligned: bool) -> float:
+        """Least seconds on the way: as many hops between nodes as there must be."""
+        model = self.frame.setting.model
+        outer = timing.activation_hop(model, self.outer, batch) if self.outer else 0.0
+        inner = timing.activation_hop(model, self.inner, batch) if self.inner else outer
+        crossing = nodes - 1 if aligned else 0
+        return crossing * max(outer, 0.0) + (pipeline - 1 - crossing) * min(outer, inner) if pipeline > 1 else 0.0
+
+    def ceiling(self, devices: Sequence[Device], counts: Sequence[int], tensor: int) -> float:
+        """devices: all of the choice. counts: how many each used node gives."""
+        setting, frame = self.frame.setting, self.frame
+        model, pipeline = setting.model, len(devices) // tensor
+        fraction = safe_fraction(setting, devices)
+        rates = sorted((d.bandwidth for d in devices), reverse=True)[tensor - 1 :: tensor]
+        table = min((frame.table(tensor, d) for d in devices), key=lambda t: t.kinds[0].load)
+        weight = min(k.load for k in table.kinds)
+        rooms = sorted((frame.room(d, fraction, tensor, world=len(devices), last=False) for d in devices), reverse=True)[tensor - 1 :: tensor]
+        rooms = [r - table.rope for r in rooms]
+        page, need = frame.page(tensor), frame.need(pipeline)
+        if setting.objective == "capacity":
+            return self._most_blocks(rooms, weight, page) if min(rooms) > 0 or len(rooms) > 1 else 0.0
+        smallest = weight + need * page // model_groups(frame)
+        caps = [max(0, r // smallest) for r in rooms]
+        if sum(caps) < model.layers or caps[-1] < 1:
+            return -INFINITE
+        aligned = all(c % tensor == 0 for c in counts)
+        reduce = self._reduce(tensor, counts)
+        served = max(1, min(setting.workload.concurrency, frame.settings.max_num_seqs))
+        flights = timing.micro_batches(pipeline, served)
+        batch = served / flights
+        first = self._sum(tensor, rates, caps, 1.0, reduce) + self.hop(pipeline, len(counts), 1.0, aligned=aligned)
+        if setting.objective == "latency":
+            return 1.0 / first
+        second = self._sum(tensor, rates, caps, batch, reduce) + self.hop(pipeline, len(counts), batch, aligned=aligned)
+        slowest = self._slowest(tensor, rates, caps, batch)
+        return partition.value(setting.objective, first, served / max(second, flights * slowest))
+
+    def _reduce(self, tensor: int, counts: Sequence[int]) -> Link | None:
+        if tensor == 1:
+            return None
+        links = [link for link in ((self.inner if max(counts) >= 2 else None), self.outer) if link]
+        return max(links, key=slow_first) if links else None
+
+    def _sum(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float, reduce: Link | None) -> float:
+        """Least seconds in all stages: the fastest rates filled first."""
+        layers, head = self.reads(tensor, batch)
+        model = self.frame.setting.model
+        each, left, total = layers / model.layers, model.layers, 0.0
+        if len(model.kinds) > 1:
+            return layers / rates[0] + head / rates[0]
+        for rate, cap in zip(rates, caps, strict=True):
+            count = min(left, cap)
+            total += count * each / rate
+            left -= count
+        rtt_free = timing.all_reduce(model, reduce, tensor, batch) if reduce else 0.0
+        return total + head / rates[0] + model.layers * rtt_free
+
+    def _slowest(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float) -> float:
+        """Least seconds of the slowest stage, were layers divisible."""
+        layers, _head = self.reads(tensor, batch)
+        if len(self.frame.setting.model.kinds) > 1:
+            return layers / sum(rates)
+        each, left = layers / self.frame.setting.model.layers, float(self.frame.setting.model.layers)
+        free = list(zip(rates, caps, strict=True))
+        while free:
+            time = left * each / sum(r for r, _cap in free)
+            full = [(r, c) for r, c in free if c * each < time * r * (1 - 1e-12)]
+            if not full:
+                return time
+            left -= sum(c for _rate, c in full)
+            free = [pair for pair in free if pair not in full]
+        return 0.0
+
+    def _most_blocks(self, rooms: Sequence[int], weight: int, page: int) -> float:
+        groups = model_groups(self.frame)
+        layers = self.frame.setting.model.layers
+        return max(0.0, (sum(rooms) / layers - weight) * groups / page) if page else 0.0
+
+
+def model_groups(frame: Frame) -> int:
+    """KV groups: a stage's pages are at least its layers by this."""
+    return len(frame.setting.model.kv_groups)
+
+
+# --------------------------------------------------------------------------------------------------------------- layouts
+
+
+def layouts(setting: Setting, found: Sequence[Class], choice: Choice, *, edges_only: bool) -> Iterator[tuple[Device, ...]]:
+    """Devices in rank order, for every order (or every pair of first and last node) that the launcher can make."""
+    if edges_only:
+        return _edge_layouts(setting, found, choice)
+    return (_free_orders if setting.launcher == "native" else _ruled_orders)(setting, found, choice)
+
+
+def _pick(group: Class, option: int, node: Node) -> tuple[Device, ...]:
+    wanted = {d.index for d in group.options[option]}
+    if node is group.nodes[0]:
+        return group.options[option]
+    positions = [i for i, d in enumerate(group.nodes[0].devices) if d.index in wanted]
+    return tuple(node.devices[i] for i in positions)
+
+
+def _rearranged(items: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Every different order of items of which some are equal."""
+    if not items:
+        yield ()
+        return
+    for item in sorted(set(items)):
+        rest = list(items)
+        rest.remove(item)
+        for tail in _rearranged(rest):
+            yield (item, *tail)
+
+
+def _free_orders(setting: Setting, found: Sequence[Class], choice: Choice) -> Iterator[tuple[Device, ...]]:
+    """The native launcher: any order of nodes; nodes of one class are interchangeable."""
+    uses = [(c, o) for c, per_class in enumerate(choice) for o, count in per_class for _again in range(count)]
+    fixed = next((c for c, group in enumerate(found) if group.nodes[0].name == setting.engine_node), None)
+    for order in _rearranged(uses):
+        if fixed is not None and order[0][0] != fixed:
             continue
-        if setting.launcher == "native":
-            others = [n for n in used if n != engine]
-            for order in itertools.permutations(others):
-                yield tuple(d for name in (engine, *order) for d in used[name])
-        else:
-            rows = [(n, setting.cluster.node(n).address, len(used[n])) for n in used]
-            yield tuple(d for name in node_order(rows, engine, setting.row.rank_rule) for d in used[name])
+        free = [iter(group.nodes) for group in found]
+        yield tuple(d for c, o in order for d in _pick(found[c], o, next(free[c])))
 
 
-# ----------------------------------------------------------------------------------------------------------------- lines
-
-
-def engine_settings(setting: Setting) -> memory.EngineSettings:
-    """The flags for a line: what the operator gave, else sizes that suit small cards."""
-    tokens = setting.max_num_batched_tokens or min(2048, max(setting.max_model_len, 256))
-    seqs = setting.max_num_seqs or min(256, max(32, 2 * setting.workload.concurrency))
-    return memory.EngineSettings(
-        backend=setting.backend,
-        block_size=setting.block_size,
-        max_model_len=setting.max_model_len,
-        max_num_batched_tokens=max(tokens, seqs),
-        max_num_seqs=seqs,
-        enforce_eager=setting.backend == "cpu" or bool(setting.enforce_eager),
-        graphs_reserved=setting.row.graphs_reserved,
-    )
-
-
-def safe_fraction(setting: Setting, devices: Sequence[Device]) -> float:
-    """The one fraction for all ranks: the operator's, else the default as far as every device has that much free."""
-    if setting.fraction is not None:
-        return setting.fraction
-    return min([setting.default_fraction, *(d.safe_fraction for d in devices)])
-
-
-def make_line(setting: Setting, devices: Sequence[Device], tensor: int, fraction: float) -> Line:
-    """The line of stages for these devices in rank order."""
-    model, settings = setting.model, engine_settings(setting)
-    groups = [tuple(devices[i : i + tensor]) for i in range(0, len(devices), tensor)]
-    cuda = setting.backend == "cuda"
-    tables = tuple(weight_table(model, tensor, cuda, group[0].capability) for group in groups)
-    stages = []
-    for index, (group, table) in enumerate(zip(groups, tables, strict=True)):
-        first, last = index == 0, index == len(groups) - 1
-        fixed = table.rope + memory.edge_bytes(model, table, first=first, last=last)
-        room = min(
-            memory.requested(d, fraction) - sum(r.bytes for r in memory.reserves(model, d, settings, tensor=tensor, world=len(devices), last=last))
-            for d in group
+def _ruled_orders(setting: Setting, found: Sequence[Class], choice: Choice) -> Iterator[tuple[Device, ...]]:
+    """Ray: the addresses of the nodes decide their order, whichever node is the engine's."""
+    per_class = []
+    for group, uses in zip(found, choice, strict=True):
+        wanted = [option for option, count in uses for _again in range(count)]
+        per_class.append(
+            [
+                [(n, _pick(group, o, n)) for n, o in zip(nodes, order, strict=True)]
+                for nodes in itertools.combinations(group.nodes, len(wanted))
+                for order in _rearranged(wanted)
+            ]
         )
-        stages.append(Stage(room - fixed, min(d.bandwidth for d in group), _slowest(setting.cluster, group)))
-    hops = tuple(
-        min((setting.cluster.link(a, b) for a, b in zip(one, other, strict=True)), key=lambda link: (link.gbs, -link.rtt_us))
-        for one, other in itertools.pairwise(groups)
-    )
-    home = None if groups[-1][0].node == devices[0].node else setting.cluster.between(groups[-1][0].node, devices[0].node)
-    return Line(model, tables, settings, setting.workload, tensor, tuple(stages), hops, home)
+    for combination in itertools.product(*per_class):
+        used = [pair for part in combination for pair in part]
+        cards = {node.name: chosen for node, chosen in used}
+        rows = [(n.name, n.address, len(c)) for n, c in used]
+        for engine in cards:
+            if setting.engine_node in (None, engine):
+                yield tuple(d for name in node_order(rows, engine, setting.row.rank_rule) for d in cards[name])
 
 
-def _slowest(cluster: Cluster, group: Sequence[Device]) -> Link | None:
-    links = [cluster.link(a, b) for a, b in itertools.combinations(group, 2)]
-    return min(links, key=lambda link: (link.gbs, -link.rtt_us)) if links else None
-
-
-def tensor_sizes(setting: Setting, workers: int) -> list[int]:
-    """Tensor sizes that the model allows and that divide the workers."""
-    wanted = [setting.tensor] if setting.tensor else range(1, workers + 1)
-    out = []
-    for tensor in wanted:
-        if workers % tensor or tensor_refusal(setting.model, tensor):
+def _edge_layouts(setting: Setting, found: Sequence[Class], choice: Choice) -> Iterator[tuple[Device, ...]]:
+    """One order for each pair of first and last node by class and option."""
+    uses = [(c, o) for c, per_class in enumerate(choice) for o, _count in per_class]
+    total = sum(count for per_class in choice for _option, count in per_class)
+    for engine in uses:
+        if setting.engine_node and found[engine[0]].nodes[0].name != setting.engine_node:
             continue
-        if setting.pipeline and workers // tensor != setting.pipeline:
-            continue
-        if setting.partition and workers // tensor != len(setting.partition):
-            continue
-        out.append(tensor)
-    return out
+        for last in uses if total > 1 else [engine]:
+            layout = _edge_layout(setting, found, choice, engine, last, 0) or _edge_layout(setting, found, choice, engine, last, -1)
+            if layout:
+                yield layout
+
+
+def _edge_layout(
+    setting: Setting, found: Sequence[Class], choice: Choice, engine: tuple[int, int], last: tuple[int, int], place: int
+) -> tuple[Device, ...] | None:
+    """An order that begins and ends so: the last node has its class's highest address, those between the lowest ones."""
+    left = {(c, o): count for c, per_class in enumerate(choice) for o, count in per_class}
+    alone = sum(left.values()) == 1
+    free = [list(group.nodes) for group in found]
+    ends = []
+    for use, position in ((last, -1), (engine, place)) if not alone else ((engine, 0),):
+        if left[use] < 1:
+            return None
+        left[use] -= 1
+        ends.append((free[use[0]].pop(position), use))
+    by_size = sorted(left, key=lambda use: -len(found[use[0]].options[use[1]]))
+    middle = [(free[use[0]].pop(0), use) for use in by_size for _again in range(left[use])]
+    chosen = [ends[-1], *middle, *(ends[:1] if not alone else [])]
+    cards = {node.name: _pick(found[c], o, node) for node, (c, o) in chosen}
+    order = [node.name for node, _use in chosen]
+    if setting.launcher != "native":
+        order = node_order([(n.name, n.address, len(cards[n.name])) for n, _use in chosen], order[0], setting.row.rank_rule)
+        if order[-1] != chosen[-1][0].name:
+            return None
+    return tuple(d for name in order for d in cards[name])
 
 
 # ---------------------------------------------------------------------------------------------------------------- search
@@ -188,29 +300,84 @@ def tensor_sizes(setting: Setting, workers: int) -> list[int]:
 
 def best(setting: Setting, devices: Sequence[Device] | None = None) -> Found | None:
     """The best placement over everything that is not fixed; None if nothing starts."""
-    found: Found | None = None
-    seen: set[tuple[object, ...]] = set()
-    for line_devices in placements(setting, devices):
-        for tensor in tensor_sizes(setting, len(line_devices)):
-            fraction = safe_fraction(setting, line_devices)
-            line = make_line(setting, line_devices, tensor, fraction)
-            key = (tensor, line.stages, line.hops, line.home, line.tables)
-            if key in seen:
-                continue
-            seen.add(key)
-            beat = found.score.value(setting.objective) if found else -partition.INFINITE
-            trial = evaluate(setting, line, beat)
-            if trial and (found is None or trial[1].value(setting.objective) > beat * (1 + partition.EPSILON)):
-                found = Found(line_devices, tensor, trial[0], fraction, line, trial[1])
+    frame = Frame(setting)
+    found = _Search(frame, classes(setting, devices)).run()
     return polished(setting, found) if found else None
 
 
-def evaluate(setting: Setting, line: Line, beat: float = -partition.INFINITE) -> tuple[tuple[int, ...], Score] | None:
+class _Search:
+    """Best first over choices of devices."""
+
+    def __init__(self, frame: Frame, found: list[Class]) -> None:
+        self.frame, self.classes = frame, found
+        self.ceilings = _Ceilings(frame, found)
+        self.seen: set[tuple[object, ...]] = set()
+        self.tried = self.steps = 0
+        self.found: Found | None = None
+
+    def run(self) -> Found | None:
+        setting = self.frame.setting
+        ranked = self._ranked()
+        gap = 0.0
+        for ceiling, devices, tensor, choice, simple in ranked:
+            if self.found and ceiling <= self.found.score.value(setting.objective) * (1 + EPSILON):
+                break
+            if not self._lay_out(choice, tensor, safe_fraction(setting, devices), edges_only=simple):
+                gap = max(gap, ceiling)
+        if self.found and gap > 0:
+            value = self.found.score.value(setting.objective)
+            self.found = self.found.with_gap(max(0.0, gap / value - 1.0))
+        return self.found
+
+    def _ranked(self) -> list[tuple[float, list[Device], int, Choice, bool]]:
+        setting = self.frame.setting
+        uniform = len(setting.model.kinds) == 1 and len(setting.model.kv_groups) == 1 and setting.partition is None
+        out = []
+        for choice in choices(self.classes):
+            devices: list[Device] = []
+            counts: list[int] = []
+            for group, uses in zip(self.classes, choice, strict=True):
+                for option, count in uses:
+                    devices += group.options[option] * count
+                    counts += [len(group.options[option])] * count
+            for tensor in self.frame.tensor_sizes(len(devices)):
+                ceiling = INFINITE if setting.partition else self.ceilings.ceiling(devices, counts, tensor)
+                if ceiling > -INFINITE:
+                    simple = uniform and self.ceilings.equal_links and all(c % tensor == 0 for c in counts)
+                    out.append((ceiling, devices, tensor, choice, simple))
+        out.sort(key=lambda entry: (-entry[0], len(entry[1]), not entry[4]))
+        return out
+
+    def _lay_out(self, choice: Choice, tensor: int, fraction: float, *, edges_only: bool) -> bool:
+        """Try the lines of a choice; False if there were too many to try them all."""
+        for devices in layouts(self.frame.setting, self.classes, choice, edges_only=edges_only):
+            if not edges_only:
+                self.steps += 1
+                if self.steps > MOST_STEPS or self.tried > MOST_LINES:
+                    return False
+            if self.ceilings.equal_links:
+                kinds = tuple(self.frame.kind(d) for d in devices)
+                key = (tensor, kinds, tuple(a.node == b.node for a, b in itertools.pairwise(devices)))
+                if key in self.seen:
+                    continue
+                self.seen.add(key)
+            self.tried += 1
+            self._try(devices, tensor, fraction)
+        return True
+
+    def _try(self, devices: tuple[Device, ...], tensor: int, fraction: float) -> None:
+        setting = self.frame.setting
+        line = self.frame.line(devices, tensor, fraction)
+        beat = self.found.score.value(setting.objective) if self.found else -INFINITE
+        trial = evaluate(setting, line, beat)
+        if trial and (self.found is None or trial[1].value(setting.objective) > beat * (1 + EPSILON)):
+            self.found = Found(devices, tensor, trial[0], fraction, line, trial[1])
+
+
+def evaluate(setting: Setting, line: Line, beat: float = -INFINITE) -> tuple[tuple[int, ...], Score] | None:
     """The best partition of a line, or the score of the given one."""
     if setting.partition is None:
         return partition.solve(line, setting.objective, beat=beat)
-    if sum(setting.partition) != setting.model.layers:
-        return None
     score = line.score(setting.partition)
     return (setting.partition, score) if score else None
 
@@ -222,9 +389,4 @@ def polished(setting: Setting, found: Found) -> Found:
     result = partition.solve(found.line, setting.objective, polish=True)
     if result is None:
         return found
-    return Found(found.devices, found.tensor, result[0], found.fraction, found.line, result[1])
-
-
-def whole_cluster(setting: Setting) -> Iterator[tuple[Device, ...]]:
-    """Every order in which all devices of the cluster can stand."""
-    yield from _orders(setting, {n.name: n.devices for n in setting.cluster.nodes if n.devices})
+    return Found(found.devices, found.tensor, result[0], found.fraction, found.line, result[1], found.gap)
