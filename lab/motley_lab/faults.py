@@ -26,6 +26,10 @@ FAULTS: dict[str, str] = {
     "extension-missing": "factory: the release does not offer the extension `--set extension=siderolabs/...`",
     "hub-down": "hub: every request is answered 503",
     "hub-gated": "hub: the model needs a token (401 without one, 403 with `--set token=T` set and another one sent)",
+    "slow-boot": "talos: a boot takes `--set seconds=N` (default 30) longer",
+    "install-fails": "talos: an install or upgrade ends with an error (`--set text=...` is what it says)",
+    "upgrade-falls-back": "talos: the new system does not boot, so the node comes up with the old one",
+    "etcd-unhealthy": "talos: the etcd service of a control plane is not healthy",
 }
 
 

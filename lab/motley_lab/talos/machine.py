@@ -67,7 +67,7 @@ class Machine:
         self.node_ready = False
         self.revert: tuple[float, str] | None = None
         self._parsed: tuple[str, configs.Config] | None = None
-        self._checked = 0.0
+        self._next_api = self._next_start = self._next_look = 0.0
         self.dir.mkdir(parents=True, exist_ok=True)
         self.state: dict[str, Any] = {
             "stage": "booting", "config": None, "staged": None, "installed": False, "slots": {}, "active": None, "next": None,
@@ -341,16 +341,17 @@ class Machine:
             if child.poll() is not None:
                 self.log(f"[talos] service {name} ended with {child.returncode}")
                 del self.children[name]
-        if self.state.get("bootstrapped") and "kube-apiserver" not in self.children:
+        if self.state.get("bootstrapped") and "kube-apiserver" not in self.children and time.monotonic() > self._next_api:
+            self._next_api = time.monotonic() + 1
             self._start_api()
-        if "kubelet" not in self.children and time.monotonic() > self._checked:
-            self._checked = time.monotonic() + 0.4
+        if "kubelet" not in self.children and time.monotonic() > self._next_start:
+            self._next_start = time.monotonic() + 0.4
             if self._api_answers():
                 self._start_kubelet()
         if self.kubelet_runs() and self.state["stage"] == "booting":
             self.stage("running")
-        if self.kubelet_runs() and time.monotonic() > self._checked:
-            self._checked = time.monotonic() + (5.0 if self.node_ready else 0.4)
+        if self.kubelet_runs() and time.monotonic() > self._next_look:
+            self._next_look = time.monotonic() + (5.0 if self.node_ready else 0.4)
             self.node_ready = self._node_is_ready()
 
     def readiness(self) -> tuple[bool, list[tuple[str, str]]]:
