@@ -559,6 +559,8 @@ class Machine:
             node = json.loads(link.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException):
             return False
+        if node.get("kind") != "Node":  # not registered yet
+            return False
         conditions = (node.get("status") or {}).get("conditions") or []
         return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
 
