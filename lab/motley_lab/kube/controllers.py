@@ -457,7 +457,7 @@ class Garbage(_Controller):
             # As it is now, not as it was before what was just orphaned.
             namespace = listed["metadata"].get("namespace", "")
             entry = cache.get(namespace, listed["metadata"]["name"]) or {"metadata": {"deletionTimestamp": ""}}
-            if or "deletionTimestamp" in entry["metadata"]:
+            if "deletionTimestamp" in entry["metadata"]:
                 continue
             references = entry["metadata"].get("ownerReferences", [])
             if references and not any([await self._alive(namespace, reference) for reference in references]):
