@@ -30,9 +30,8 @@ class ActionModule(MotleyAction):
 
     def perform(self, args: dict[str, Any], context: Context) -> dict[str, Any]:
         context.require_all_nodes()
-        cluster, plan = context.cluster(), context.plan()
-        facts = {n["name"]: context.state.node_facts(n["name"]) for n in cluster["nodes"]}
-        layout = places.build(cluster, plan, facts, check_mode=context.check_mode)
+        plan = context.plan()
+        layout = serving.make_layout(context, plan)
         kube = serving.client(context)
         pods = evidence.pods(kube) if kube else {}
         if context.check_mode and not (pods.get(places.HEAD) or {}).get("running"):

@@ -17,8 +17,10 @@ from ansible_collections.motley.inference.plugins.module_utils.errors import Mot
 from ansible_collections.motley.inference.plugins.module_utils.serving import layout as places
 from ansible_collections.motley.inference.plugins.module_utils.serving import requests
 from ansible_collections.motley.inference.plugins.module_utils.serving.layout import Layout
+from ansible_collections.motley.inference.plugins.module_utils.serving.ray import PREFIX
 from ansible_collections.motley.inference.plugins.plugin_utils import openai
 from ansible_collections.motley.inference.plugins.plugin_utils.kube import Kube
+from ansible_collections.motley.inference.plugins.plugin_utils.ray import RayApi
 
 SAMPLE_PAUSE = 0.3
 MOST_SECONDS = 45.0
@@ -47,13 +49,15 @@ def pods(kube: Kube) -> dict[str, dict[str, Any]]:
 
 def ray(kube: Kube, layout: Layout) -> dict[str, Any]:
     """Evidence of the head's Ray: job, log, actors, nodes."""
-    done = kube.exec(places.NAMESPACE, places.HEAD, probe.ray_command(f"motley-{layout.plan}-", port=places.DASHBOARD_PORT),
-                     container=places.CONTAINER, timeout=60)
-    try:
-        return probe.ray_answer(done.stdout)
-    except ValueError:
-        text = (done.stderr.strip().splitlines() or ["no output"])[-1][:200]
-        return {"job": None, "log": "", "actors": None, "ray_nodes": None, "errors": [text]}
+    api = RayApi(kube)
+    found = probe.evidence(api.calls(probe.first_calls()), prefix=f"{PREFIX}{layout.plan}-")
+    if (found["job"] or {}).get("id"):
+        status, body = api.calls([probe.log_call(found["job"]["id"])])[0]
+        if status == 200 and isinstance(body, dict):
+            found["log"] = str(body.get("logs") or "")
+        else:
+            found["errors"].append(f"log of the job answers {status}")
+    return found
 
 
 def endpoint(address: str, port: int, key: str | None, *, full: bool) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Calls to Ray's dashboard from inside the head's container: it listens on loopback only and wants the cluster's token.
 
-Argument: JSON list of {"method", "path", "body", "tail", "anonymous"}. Answer: JSON list of {"status", "body"}, status 0 if nobody answers.
+Argument: JSON list of {"method", "path", "body", "tail", "keep", "anonymous"}; of a log, the last `tail` characters, or the lines that have one
+of keep's `words` in them and the last `lines` ones. Answer: JSON list of {"status", "body"}, status 0 if nobody answers.
 """
 
 from __future__ import annotations
@@ -41,5 +42,10 @@ for call in json.loads(sys.argv[1]):
     tail = call.get("tail")
     if tail and isinstance(body, dict) and isinstance(body.get("logs"), str):
         body["logs"] = body["logs"][-tail:]
+    keep = call.get("keep")
+    if keep and isinstance(body, dict) and isinstance(body.get("logs"), str):
+        lines = body["logs"].splitlines()
+        first = len(lines) - keep["lines"]
+        body["logs"] = "\n".join(text for at, text in enumerate(lines) if at >= first or any(word in text for word in keep["words"]))
     results.append({"status": status, "body": body})
 sys.stdout.write(json.dumps(results))

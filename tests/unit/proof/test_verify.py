@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.motley.inference.plugins.module_utils.diagnosis import readings, verify
+from ansible_collections.motley.inference.plugins.module_utils.diagnosis import probe, readings, verify
 
 MIB = 2**20
 DIGEST = "sha256:" + "a" * 64
@@ -273,3 +273,36 @@ def test_one_device_alone_has_no_traffic_to_show() -> None:
                 "kv_tokens": 100}
     ids = [c.id for c in verify.checks(document, {"x86-01": nodes()["x86-01"] | {"devices": [0]}}, {})]
     assert "traffic" not in ids and "devices" not in ids and "busy-0" in ids
+
+
+# -- Ray's answers --------------------------------------------------------------------------------------------------
+def rows(*found: dict[str, Any]) -> tuple[int, Any]:
+    return 200, {"result": True, "data": {"result": {"result": list(found)}}}
+
+
+def job(ident: str, status: str, start: int) -> dict[str, Any]:
+    return {"submission_id": ident, "status": status, "start_time": start, "message": "", "type": "SUBMISSION"}
+
+
+@pytest.mark.parametrize("jobs, expected", [
+    ([job("motley-abc-1", "FAILED", 1), job("motley-abc-2", "RUNNING", 2)], ("motley-abc-2", "RUNNING")),
+    ([job("motley-abc-1", "RUNNING", 1), job("motley-abc-2", "FAILED", 2)], ("motley-abc-1", "RUNNING")),
+    ([job("motley-old-1", "RUNNING", 1)], (None, None)),
+    ([{"submission_id": None, "type": "DRIVER", "status": "RUNNING"}], (None, None)),
+    ([], (None, None)),
+], ids=["the newer one runs", "the older one runs", "a job of another plan", "a driver without a name", "none"])
+def test_the_job_of_this_plan_is_found(jobs: list[dict[str, Any]], expected: tuple[str | None, str | None]) -> None:
+    seen = probe.evidence([(200, jobs), rows(), rows()], prefix="motley-abc-")
+    assert (seen["job"]["id"], seen["job"]["status"]) == expected
+
+
+def test_what_ray_does_not_answer_is_not_seen() -> None:
+    seen = probe.evidence([(200, []), (0, "connection refused"), (500, {"msg": "no"})], prefix="motley-")
+    assert (seen["actors"], seen["ray_nodes"]) == (None, None)
+    assert seen["errors"] == ["list of actors answers connection refused", "list of nodes answers 500"]
+
+
+def test_a_log_is_asked_for_its_telling_lines() -> None:
+    call = probe.log_call("motley-abc-1")
+    assert call["path"] == "/api/jobs/motley-abc-1/logs"
+    assert "MOTLEY_STAGE" in call["keep"]["words"]
