@@ -1,9 +1,10 @@
 # Copyright (c) 2026, Motley contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Makes the lab's model: a 28-layer Llama of 84 MB with random weights that writes printable text. `make_model.py DIR`
+"""Makes the lab's model: a 28-layer Llama of 84 MB with random weights that writes printable text. `make_model.py DIR [--config-only]`
 
-Runs in the engine's Python (numpy, safetensors, tokenizers). The same file results on every run.
+Runs in the engine's Python (numpy, safetensors, tokenizers); `--config-only`, for the stub engine, needs the standard library
+alone. The same files result on every run.
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ import json
 import pathlib
 import sys
 import typing
-
-import numpy
-from safetensors.numpy import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCABULARY, LENGTH = 28, 256, 4, 2, 64, 704, 512, 2048
 SPECIAL = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
@@ -31,8 +28,10 @@ TEMPLATE = (
 )
 
 
-def tokenizer() -> Tokenizer:
+def tokenizer() -> typing.Any:
     """Bytes, frequent pairs of letters to fill the vocabulary, and the special tokens first."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
     tokens, merges = list(SPECIAL) + sorted(pre_tokenizers.ByteLevel.alphabet()), []
     for first in ["Ġ", *"etaoinshrdluc"]:
         for second in "etaoinshrdlucmfwygpb":
@@ -48,6 +47,8 @@ def tokenizer() -> Tokenizer:
 
 def weights(printable: list[bool]) -> dict[str, typing.Any]:
     """Random; the first hidden channel is held high, and the head turns it against every token that does not print."""
+    import numpy
+
     generator = numpy.random.default_rng(28)
 
     def draw(rows: int, columns: int, scale: float = 0.05) -> typing.Any:
@@ -71,19 +72,26 @@ def weights(printable: list[bool]) -> dict[str, typing.Any]:
     return made
 
 
-def make(folder: pathlib.Path) -> None:
+def make(folder: pathlib.Path, *, config_only: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    if not config_only:
+        _make_weights(folder)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "model_max_length": LENGTH,
+                "chat_template": TEMPLATE, "clean_up_tokenization_spaces": False}  # fmt: skip
+    for name, content in (("tokenizer_config.json", settings), ("config.json", CONFIG),
+                          ("generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})):  # fmt: skip
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _make_weights(folder: pathlib.Path) -> None:
+    from safetensors.numpy import save_file
+
     words = tokenizer()
     words.save(str(folder / "tokenizer.json"))
     printable = [words.decode([index]).isprintable() and words.decode([index]).isascii() for index in range(VOCABULARY)]
     save_file(weights([fine and index >= len(SPECIAL) for index, fine in enumerate(printable)]),
               str(folder / "model.safetensors"), metadata={"format": "pt"})
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "model_max_length": LENGTH,
-                "chat_template": TEMPLATE, "clean_up_tokenization_spaces": False}
-    for name, content in (("tokenizer_config.json", settings), ("config.json", CONFIG),
-                          ("generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})):
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    make(pathlib.Path(sys.argv[1]))
+    make(pathlib.Path(sys.argv[1]), config_only="--config-only" in sys.argv[2:])
