@@ -419,7 +419,7 @@ def solve(line: Line, objective: Objective, *, beat: float = -INFINITE, polish: 
 
     polish: among partitions of equal value, look for the largest KV pool too.
     """
-    if line.model.layers < len(line.stages) or not _Fill(line, objective).feasible(line.need):
+    if line.model.layers < len(line.stages) or not _promising(line, objective, beat):
         return None
     best = _Best(value=beat)
     _search(line, objective, line.need, best)
@@ -428,6 +428,16 @@ def solve(line: Line, objective: Objective, *, beat: float = -INFINITE, polish: 
     if polish:
         _polish(line, objective, best, best.score)
     return best.partition, best.score
+
+
+def _promising(line: Line, objective: Objective, beat: float) -> bool:
+    """Quickly: some partition starts, and for all that is known without searching it may beat the value."""
+    fill = _Fill(line, objective)
+    if objective == "capacity" or beat == -INFINITE:
+        return fill.feasible(line.need)
+    most = max(1, min(line.workload.concurrency, line.settings.max_num_seqs))
+    ceiling = _ceiling(line, fill, most, line.need)
+    return ceiling > beat * (1 + EPSILON)
 
 
 def _polish(line: Line, objective: Objective, best: _Best, score: Score) -> None:
@@ -478,7 +488,7 @@ def _descend(line: Line, fill: _Fill, served: int, blocks: int, floor: int, best
     """Lower the bound on the slowest stage step by step; False when fewer requests cannot win either."""
     objective, flights = fill.objective, timing.micro_batches(len(line.stages), served)
     batch = served / flights
-    relaxed = _ceiling(line, fill, served, floor, INFINITE)
+    relaxed = _ceiling(line, fill, served, floor)
     if relaxed <= best.value * (1 + EPSILON):
         return False
     bound = INFINITE
@@ -501,16 +511,27 @@ def _descend(line: Line, fill: _Fill, served: int, blocks: int, floor: int, best
         bound = slowest
 
 
-def _ceiling(line: Line, fill: _Fill, served: int, floor: int, bound: float) -> float:
-    """A value that no partition with this many requests served can exceed."""
+def _ceiling(line: Line, fill: _Fill, served: int, floor: int) -> float:
+    """A value that no partition with this many requests served can exceed; below all values if none starts."""
     flights = timing.micro_batches(len(line.stages), served)
-    found = fill.partitions(floor, served / flights, bound)
+    batch = served / flights
+    found = fill.partitions(floor, batch, INFINITE)
     if not found:
         return -INFINITE
     bounds = [_prefix(p) for p in found]
-    first = min(sum(line.times(b, 1.0)) for b in bounds)
-    second = min(sum(line.times(b, served / flights)) for b in bounds)
-    return value(fill.objective, first, served / second)
+    first = min(sum(line.times(b, 1.0)) for b in bounds) if fill.objective != "throughput" else 1.0
+    if fill.objective == "latency":
+        return 1.0 / first
+    second = min(sum(line.times(b, batch)) for b in bounds)
+    slowest = _least_slowest(line, batch) if line.uniform else 0.0
+    return value(fill.objective, first, served / max(second, flights * slowest))
+
+
+def _least_slowest(line: Line, batch: float) -> float:
+    """Seconds of the slowest stage, were layers divisible and memory no matter."""
+    cost = line.cost(batch)
+    speed = sum(1.0 / row[0] for row in cost.rows)
+    return (line.model.layers + sum(edge / row[0] for row, edge in zip(cost.rows, cost.edges, strict=True))) / speed
 
 
 def value(objective: Objective, single_seconds: float, throughput: float) -> float:

@@ -98,6 +98,7 @@ class _Ceilings:
         self.outer: Link | None = max(between, key=slow_first) if between else None
         self.inner: Link | None = max(inside, key=slow_first) if inside else None
         self._reads: dict[tuple[int, float], tuple[float, float]] = {}
+        self._weights: dict[int, tuple[int, int]] = {}
 
     def reads(self, tensor: int, batch: float) -> tuple[float, float]:
         """Least bytes of all layers, and of the head, that one stage's worker reads."""
@@ -117,71 +118,88 @@ class _Ceilings:
         outer = timing.activation_hop(model, self.outer, batch) if self.outer else 0.0
         inner = timing.activation_hop(model, self.inner, batch) if self.inner else outer
         crossing = nodes - 1 if aligned else 0
-        return crossing * max(outer, 0.0) + (pipeline - 1 - crossing) * min(outer, inner) if pipeline > 1 else 0.0
+        return crossing * outer + (pipeline - 1 - crossing) * min(outer or inner, inner) if pipeline > 1 else 0.0
 
     def ceiling(self, devices: Sequence[Device], counts: Sequence[int], tensor: int) -> float:
         """devices: all of the choice. counts: how many each used node gives."""
         setting, frame = self.frame.setting, self.frame
         model, pipeline = setting.model, len(devices) // tensor
         fraction = safe_fraction(setting, devices)
-        rates = sorted((d.bandwidth for d in devices), reverse=True)[tensor - 1 :: tensor]
-        table = min((frame.table(tensor, d) for d in devices), key=lambda t: t.kinds[0].load)
-        weight = min(k.load for k in table.kinds)
-        rooms = sorted((frame.room(d, fraction, tensor, world=len(devices), last=False) for d in devices), reverse=True)[tensor - 1 :: tensor]
-        rooms = [r - table.rope for r in rooms]
+        rates = sorted([d.bandwidth for d in devices], reverse=True)[tensor - 1 :: tensor]
+        rooms = sorted([frame.room(d, fraction, tensor, world=len(devices), last=False) for d in devices], reverse=True)[tensor - 1 :: tensor]
+        weight, rope = self.least_weights(tensor)
         page, need = frame.page(tensor), frame.need(pipeline)
         if setting.objective == "capacity":
-            return self._most_blocks(rooms, weight, page) if min(rooms) > 0 or len(rooms) > 1 else 0.0
+            return self._most_blocks([r - rope for r in rooms], weight, page)
         smallest = weight + need * page // model_groups(frame)
-        caps = [max(0, r // smallest) for r in rooms]
-        if sum(caps) < model.layers or caps[-1] < 1:
+        caps = [(r - rope) // smallest for r in rooms]
+        if caps[-1] < 1 or sum(caps) < model.layers:
             return -INFINITE
-        aligned = all(c % tensor == 0 for c in counts)
-        reduce = self._reduce(tensor, counts)
+        inside = sum(c // tensor for c in counts)
+        aligned = inside == pipeline
         served = max(1, min(setting.workload.concurrency, frame.settings.max_num_seqs))
         flights = timing.micro_batches(pipeline, served)
         batch = served / flights
-        first = self._sum(tensor, rates, caps, 1.0, reduce) + self.hop(pipeline, len(counts), 1.0, aligned=aligned)
+        first = self._sum(tensor, rates, caps, 1.0, inside) + self.hop(pipeline, len(counts), 1.0, aligned=aligned)
         if setting.objective == "latency":
             return 1.0 / first
-        second = self._sum(tensor, rates, caps, batch, reduce) + self.hop(pipeline, len(counts), batch, aligned=aligned)
-        slowest = self._slowest(tensor, rates, caps, batch)
+        second = self._sum(tensor, rates, caps, batch, inside) + self.hop(pipeline, len(counts), batch, aligned=aligned)
+        slowest = self._slowest(tensor, rates, caps, batch, inside)
         return partition.value(setting.objective, first, served / max(second, flights * slowest))
 
-    def _reduce(self, tensor: int, counts: Sequence[int]) -> Link | None:
-        if tensor == 1:
-            return None
-        links = [link for link in ((self.inner if max(counts) >= 2 else None), self.outer) if link]
-        return max(links, key=slow_first) if links else None
+    def least_weights(self, tensor: int) -> tuple[int, int]:
+        """Least bytes of a layer and of the rope cache, over the devices there are."""
+        if tensor not in self._weights:
+            devices = {d.capability: d for g in self.classes for n in g.nodes for d in n.devices}.values()
+            tables = [self.frame.table(tensor, d) for d in devices]
+            self._weights[tensor] = (min(k.load for t in tables for k in t.kinds), min(t.rope for t in tables))
+        return self._weights[tensor]
 
-    def _sum(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float, reduce: Link | None) -> float:
-        """Least seconds in all stages: the fastest rates filled first."""
+    def _reduce(self, tensor: int, batch: float) -> tuple[float, float]:
+        """Least seconds of a layer's all-reduces inside a node, and between nodes."""
+        if tensor == 1:
+            return 0.0, 0.0
+        key = (tensor, -batch)
+        if key not in self._reads:
+            model = self.frame.setting.model
+            outer = timing.all_reduce(model, self.outer or self.inner, tensor, batch)
+            inner = timing.all_reduce(model, self.inner or self.outer, tensor, batch)
+            self._reads[key] = (min(inner, outer), outer)
+        return self._reads[key]
+
+    def _sum(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float, inside: int) -> float:
+        """Least seconds in all stages: the fastest rates filled first, as many layers as can be inside nodes."""
         layers, head = self.reads(tensor, batch)
         model = self.frame.setting.model
-        each, left, total = layers / model.layers, model.layers, 0.0
+        inner, outer = self._reduce(tensor, batch)
+        near = min(model.layers, sum(caps[:inside]))
+        total = head / rates[0] + near * inner + (model.layers - near) * outer
         if len(model.kinds) > 1:
-            return layers / rates[0] + head / rates[0]
+            return total + layers / rates[0]
+        each, left = layers / model.layers, model.layers
         for rate, cap in zip(rates, caps, strict=True):
-            count = min(left, cap)
-            total += count * each / rate
-            left -= count
-        rtt_free = timing.all_reduce(model, reduce, tensor, batch) if reduce else 0.0
-        return total + head / rates[0] + model.layers * rtt_free
+            if cap >= left:
+                return total + left * each / rate
+            total += cap * each / rate
+            left -= cap
+        return total
 
-    def _slowest(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float) -> float:
+    def _slowest(self, tensor: int, rates: Sequence[float], caps: Sequence[int], batch: float, inside: int) -> float:
         """Least seconds of the slowest stage, were layers divisible."""
         layers, _head = self.reads(tensor, batch)
-        if len(self.frame.setting.model.kinds) > 1:
+        model = self.frame.setting.model
+        if len(model.kinds) > 1:
             return layers / sum(rates)
-        each, left = layers / self.frame.setting.model.layers, float(self.frame.setting.model.layers)
-        free = list(zip(rates, caps, strict=True))
+        each, left = layers / model.layers, float(model.layers)
+        inner, outer = self._reduce(tensor, batch)
+        free = [(1.0 / (each / rate + (inner if i < inside else outer)), cap) for i, (rate, cap) in enumerate(zip(rates, caps, strict=True))]
         while free:
-            time = left * each / sum(r for r, _cap in free)
-            full = [(r, c) for r, c in free if c * each < time * r * (1 - 1e-12)]
-            if not full:
+            time = left / sum([speed for speed, _cap in free])
+            still = [pair for pair in free if pair[1] >= time * pair[0] * (1 - 1e-12)]
+            if len(still) == len(free):
                 return time
-            left -= sum(c for _rate, c in full)
-            free = [pair for pair in free if pair not in full]
+            left -= sum([pair[1] for pair in free if pair[1] < time * pair[0] * (1 - 1e-12)])
+            free = still
         return 0.0
 
     def _most_blocks(self, rooms: Sequence[int], weight: int, page: int) -> float:
@@ -355,19 +373,24 @@ class _Search:
                 self.steps += 1
                 if self.steps > MOST_STEPS or self.tried > MOST_LINES:
                     return False
-            if self.ceilings.equal_links:
-                kinds = tuple(self.frame.kind(d) for d in devices)
-                key = (tensor, kinds, tuple(a.node == b.node for a, b in itertools.pairwise(devices)))
-                if key in self.seen:
-                    continue
+            line = self.frame.line(devices, tensor, fraction)
+            key = self._key(line)
+            if key not in self.seen:
                 self.seen.add(key)
-            self.tried += 1
-            self._try(devices, tensor, fraction)
+                self.tried += 1
+                self._try(devices, tensor, fraction, line)
         return True
 
-    def _try(self, devices: tuple[Device, ...], tensor: int, fraction: float) -> None:
+    def _key(self, line: Line) -> tuple[object, ...]:
+        """Equal for lines of equal value: where layers cost the same, the order of the stages between the ends does not matter."""
+        stages, hops = line.stages, line.hops
+        if line.uniform and self.frame.setting.partition is None:
+            middle = sorted(stages[1:-1], key=lambda s: (s.room, s.rate, s.group.gbs if s.group else 0.0))
+            stages, hops = (stages[0], *middle, stages[-1]), tuple(sorted(hops, key=slow_first))
+        return (line.tensor, stages, hops, line.home, *map(id, {id(t): t for t in line.tables}.values()))
+
+    def _try(self, devices: tuple[Device, ...], tensor: int, fraction: float, line: Line) -> None:
         setting = self.frame.setting
-        line = self.frame.line(devices, tensor, fraction)
         beat = self.found.score.value(setting.objective) if self.found else -INFINITE
         trial = evaluate(setting, line, beat)
         if trial and (self.found is None or trial[1].value(setting.objective) > beat * (1 + EPSILON)):
