@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
@@ -27,7 +28,7 @@ class ActionModule(MotleyAction):
             nonlocal last
             found = _nodes(context)
             if found is None:
-                last = ["the Kubernetes API does not answer"]
+                last = [f"the Kubernetes API does not answer; {_control_plane(context)}"]
                 return None
             last = members.problems(found, planned)
             return None if last else found
@@ -37,17 +38,28 @@ class ActionModule(MotleyAction):
             for text in members.problems(found, planned) if found is not None else last:
                 talos_node.note(context, "cluster", f"note: {text}")
             return {"changed": False, "nodes": [item.as_dict() for item in found or []]}
-        try:
-            seen = context.wait("the nodes to be Ready", look, timeout=args["timeout"], every=1, key="cluster")
-        except MotleyError as error:
+        since = time.monotonic()
+        while not (seen := look()):
+            if time.monotonic() - since <= args["timeout"]:
+                context.progress(f"the nodes to be Ready ({'; '.join(last)})", since, key="cluster")
+                time.sleep(1)
+                continue
             raise MotleyError(
-                error.message,
+                f"not all nodes are Ready after {args['timeout']} s",
                 evidence=last,
                 hint="talosctl get machinestatus and talosctl service kubelet on that node say why; then run again",
-            ) from error
+            )
         for item in seen:
             context.state.record_facts(item.name, {"architecture": item.arch, "kubelet": item.kubelet}, source="kubernetes nodes")
         return {"changed": False, "nodes": [item.as_dict() for item in seen]}
+
+
+def _control_plane(context: Context) -> str:
+    """Why the API may be silent: what Talos says of the machine that runs it."""
+    node, talosctl = talos_node.control_planes(context)[0], talos_node.client(context)
+    if not talosctl.has_credentials:
+        return f"{node['name']} runs it"
+    return f"{node['name']}: {talos_node.describe(talosctl.probe(talos_node.target(node)))}"
 
 
 def _nodes(context: Context) -> list[members.Member] | None:

@@ -34,16 +34,12 @@ def medium(node: str, image: Image, *, factory_url: str, schematic: str, address
         steps.append("Firmware setup: UEFI boot, no CSM (the kernel arguments are in the UEFI image); USB first for this once.")
         steps.append("Firmware setup: allow memory mapping above 4 GiB for the GPUs (Above 4G Decoding, Resizable BAR).")
     if image.secureboot:
-        steps.append(
-            'Secure Boot: put it into setup mode, boot the SecureBoot ISO, choose "Enroll Secure Boot keys", then switch it on.'
-        )
+        steps.append('Secure Boot: put it into setup mode, boot the SecureBoot ISO, choose "Enroll Secure Boot keys", then switch it on.')
     else:
         steps.append("Secure Boot: switch it off (or use the SecureBoot ISO below with motley_talos_image_secureboot: true on this host).")
     iso = image.iso(factory_url, schematic=schematic, secureboot=image.secureboot)
     steps.append(f"Write the ISO to a USB stick: curl -fL -o {node}.iso {iso} && sudo dd if={node}.iso of=/dev/sdX bs=4M oflag=sync")
-    steps.append(
-        f"Boot it; the console shows maintenance mode and an address. Give the machine {address}, on the network of all nodes."
-    )
+    steps.append(f"Boot it; the console shows maintenance mode and an address. Give the machine {address}, on the network of all nodes.")
     steps.append(
         f"Its disk {disk} will be taken whole." + (" DGX OS is on it: set motley_install_wipe: true on this host." if spark else "")
         if disk
