@@ -117,7 +117,7 @@ class Rpc(_Handler):
     def _roles(self, body: dict[str, Any]) -> list[str]:
         if not self.server.mutual:
             return []
-        certificate: Any = self.connection.getpeercert() or {}  # type: ignore[attr-defined]
+        certificate: Any = self.connection.getpeercert() or {}
         mine = [value for part in certificate.get("subject", ()) for key, value in part if key == "organizationName"]
         return list(body.get("roles") or []) if "os:impersonator" in mine else mine
 

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import ssl
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from motley_lab.talos.offline import Context, err, out, table
 from motley_lab.talos.transport import RpcError
 from motley_lab.talos.validate import multi
 
+POLL_S = 0.5
 ONE_NODE = ("bootstrap", "read", "kubeconfig", "health", "etcd snapshot")
 NO_NODES = (
     "nodes are not set for the command: please use `--nodes` flag or configuration file to set the nodes to run the command against"
@@ -55,7 +57,7 @@ class Session:
             raise Failure(NO_NODES, call.command.usage())
         if call.command.name in ONE_NODE and len(self.nodes) > 1:
             name = call.command.name
-            text = "requires exactly one node (got {})".format(len(self.nodes)) if contract != "1.13" else "is not supported with multiple nodes"
+            text = f"requires exactly one node (got {len(self.nodes)})" if contract != "1.13" else "is not supported with multiple nodes"
             raise Failure(f'command "{name}" {text}', call.command.usage())
 
     @staticmethod
@@ -104,7 +106,7 @@ class Session:
         try:
             _, results = self.rpc(name, **args)
         except RpcError as error:
-            raise Failure(f"{unreached or prefix}{error}") from None
+            raise Failure(f"{prefix if unreached is None else unreached}{error}") from None
         if "code" in results[0]:
             raise Failure(prefix + text(results[0]))
         return results[0]["reply"]
@@ -219,14 +221,8 @@ def _show(form: str, item: dict[str, Any], reply: dict[str, Any], rows: list[lis
 
 def read(session: Session) -> None:
     data = session.stream("read", "error reading: ", "error reading file: ", path=session.call.arguments[0])
-    out(base64.b64decode(data).decode("utf-8", "surrogateescape")) if False else _raw(base64.b64decode(data))
-
-
-def _raw(data: bytes) -> None:
-    import sys
-
     sys.stdout.flush()
-    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.write(base64.b64decode(data))
 
 
 def dmesg(session: Session) -> None:
@@ -319,7 +315,7 @@ def health(session: Session) -> None:
             err(f"{line}\n")
 
     while True:
-        reply = session.stream("health", "healthcheck error: ")
+        reply = session.stream("health", "healthcheck error: ", "")
         tell("discovered nodes: [" + " ".join(f'"{node}"' for node in reply["nodes"]) + "]")
         for check in checks:
             tell(f"waiting for {check}: ...")
@@ -333,7 +329,7 @@ def health(session: Session) -> None:
             return
         if time.monotonic() > end:
             raise Failure("healthcheck error: rpc error: code = DeadlineExceeded desc = context deadline exceeded")
-        time.sleep(0.5)
+        time.sleep(POLL_S)
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------
@@ -386,6 +382,8 @@ def _patch_node(session: Session, node: str, sources: list[str]) -> None:
             raise Failure((f"{node}: " if reply["desc"] == "not authorized" else "") + text(reply))
         wanted = call.arguments[1] if len(call.arguments) > 1 else "v1alpha1"
         before = next((str(item["spec"]) for item in reply["items"] if item["metadata"]["id"] == wanted), "")
+        if "mc" not in call.arguments[0].lower() and "machineconfig" not in call.arguments[0].lower():
+            raise Failure("config not found")
         if wanted != "v1alpha1":
             return
         patches = [configs.read_patch(source, contract=session.contract) for source in sources]
@@ -418,7 +416,7 @@ def _wait_for_boot(session: Session, nodes: list[str], end: float) -> None:
         for line in ("waiting for actor ID", f"actor ID: {uuid.uuid4()}", "sequence: reboot action: START", "error: reboot sequence completed",
                      "task: stopAllServices action: STOP", "error: stopAllServices task completed"):  # fmt: skip
             _say(node, line)
-    left, gone, said = list(nodes), set[str](), dict[str, str]()
+    left, said = list(nodes), dict[str, str]()
     while left and time.monotonic() < end:
         for node in list(left):
             try:
@@ -427,12 +425,11 @@ def _wait_for_boot(session: Session, nodes: list[str], end: float) -> None:
                     raise RpcError(results[0]["code"], results[0]["desc"])
                 spec = results[0]["reply"]["items"][0]["spec"]
             except RpcError:
-                gone.add(node)
                 _say(node, "unavailable, retrying...")
                 continue
             unmet = " ".join(f'name:"{item["name"]}" reason:{json.dumps(item["reason"])}' for item in spec["status"]["unmetConditions"])
             line = f"stage: {spec['stage'].upper()} ready: {str(spec['status']['ready']).lower()} unmetCond: [{unmet}]"
-            if node not in gone:
+            if spec["stage"] == "rebooting":  # not down yet
                 continue
             if spec["stage"] == "running" and spec["status"]["ready"]:
                 _say(node, "events check condition met")
@@ -442,7 +439,7 @@ def _wait_for_boot(session: Session, nodes: list[str], end: float) -> None:
                 said[node] = line
                 _say(node, line)
         if left:
-            time.sleep(0.5)
+            time.sleep(POLL_S)
     if left:
         raise SystemExit(1)
 

@@ -30,7 +30,7 @@ class Raw(str):
     """Text that is written as it is, without quoting (durations, octal modes)."""
 
 
-def documents(text: str, *, flavour: str = "1.13") -> Iterator[yaml.Node]:
+def documents(text: str, *, flavour: str = "1.13") -> Iterator[Any]:
     """Yield the root node of each document; raise YamlError where the stream breaks."""
     loader = _Loader(text)
     try:
@@ -43,7 +43,8 @@ def documents(text: str, *, flavour: str = "1.13") -> Iterator[yaml.Node]:
                 raise YamlError(_parser_text(error, flavour)) from None
             except yaml.reader.ReaderError:
                 raise YamlError("yaml: control characters are not allowed") from None
-            yield node
+            if node is not None:
+                yield node
     finally:
         loader.dispose()
 
@@ -201,7 +202,7 @@ def _emit(value: Any, *, indent: int, child: int) -> str:
             if value.style in ("|", ">"):
                 return " " + _literal(value.value, child)
             return f" {_node_scalar(value)}\n"
-        if value.flow_style or not value.value:
+        if getattr(value, "flow_style", False) or not value.value:
             return f" {_flow(value)}\n"
         value = value.value if isinstance(value, yaml.SequenceNode) else {key.value: item for key, item in value.value}
     if isinstance(value, dict):

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from motley_lab import faults
-from motley_lab.talos import api, images, pki, transport
+from motley_lab.talos import api, images, pki, resources, transport
 from motley_lab.talos import config as configs
 from motley_lab.talos.validate import Errors, validate
 
-DOWN_S, BOOT_S, INSTALL_S = 1.0, 0.6, 0.8
+DOWN_S, BOOT_S, INSTALL_S, GRACE_S = 1.0, 0.6, 0.8, 0.4
 # Changes below these keys of the classic document need a reboot.
 REBOOT_KEYS = ("type", "token", "files", "env", "disks", "udev", "baseRuntimeSpecOverrides", "systemDiskEncryption", "controlPlane")
 LAYOUT = (("EFI", 2200, "vfat"), ("META", 1, "talosmeta"), ("STATE", 105, "xfs"), ("EPHEMERAL", 0, "xfs"))
@@ -254,7 +254,7 @@ class Machine:
             self.save(config=staged, staged=None, config_version=self.state["config_version"] + 1)
         self._choose_slot()
         self.save(stage="booting", stage_version=1, booted_at=time.time(), stage_since=time.time())
-        self.log(f"Linux version {self.contract_of_release()}-talos (@buildkitsandbox) #1 SMP")
+        self.log(f"Linux version {resources.kernel(self)} (@buildkitsandbox) #1 SMP")
         self.log(f"Command line: {self.cmdline()}")
         slow = self.fault("slow-boot")
         wait = BOOT_S + (float(slow.get("seconds", 30)) if slow else 0)
@@ -289,8 +289,7 @@ class Machine:
             self.save(active=wanted, next=None)
 
     def _maintenance(self) -> str:
-        self.save(config=None, staged=None)
-        self.stage("maintenance")
+        self.save(config=None, staged=None, stage="maintenance", stage_version=1)
         pair = pki.issue(None, common_name="maintenance-service.talos.dev", names=[self.address])
         self._listen(pair, ca=None)
         self.log("[talos] this machine is reachable at: " + self.address)
@@ -447,7 +446,7 @@ class Machine:
     def reboot(self, *, force: bool = False) -> None:
         self.rebooting = True
         self.stage("rebooting")
-        threading.Timer(0.4, self.events.put, ["force" if force else "reboot"]).start()
+        threading.Timer(GRACE_S, self.events.put, ["force" if force else "reboot"]).start()
 
     # -- configuration -----------------------------------------------------------------------------------------------
 
@@ -641,9 +640,9 @@ class Machine:
         """Service, state, health, last event."""
         control = self.role in ("controlplane", "init")
         names = ["apid", "auditd", "containerd", "cri", "dashboard", "kubelet", "machined", "syslogd", "udevd"]
-        rows = [(name, "Running", "?" if name in ("auditd", "dashboard") else "OK", "") for name in names + (["trustd"] if control else [])]
+        rows: list[tuple[str, str, str, str]] = [(name, "Running", "?" if name in ("auditd", "dashboard") else "OK", "") for name in names + (["trustd"] if control else [])]
         if not self.kubelet_runs():
-            rows = [(name, "Waiting", "?", "Waiting for the Kubernetes API") if name == "kubelet" else (name, *rest) for name, *rest in rows]
+            rows = [("kubelet", "Waiting", "?", "Waiting for the Kubernetes API") if row[0] == "kubelet" else row for row in rows]
         if control:
             healthy = self.state["bootstrapped"] and not self.fault("etcd-unhealthy")
             started = "Running" if self.state["bootstrapped"] else "Preparing"
@@ -655,8 +654,7 @@ class Machine:
                          "" if works else "Failed to run: exit code 1"))  # fmt: skip
             rows.append(("ext-nvidia-cdi-gen", "Finished" if works else "Failed", "?",
                          "Service finished successfully" if works else "Failed to run: exit code 1"))  # fmt: skip
-        rows = [(n, s, h, e or f"Started task {n} (PID {2000 + i}) for container {n}") for i, (n, s, h, e) in enumerate(sorted(rows))]
-        return rows
+        return [(n, s, h, e or f"Started task {n} (PID {2000 + i}) for container {n}") for i, (n, s, h, e) in enumerate(sorted(rows))]
 
     def members(self) -> list[dict[str, str]]:
         """All machines of the lab that carry the same cluster, as the discovery service would know them."""
@@ -690,7 +688,7 @@ class Machine:
             "/proc/cmdline": self.cmdline() + "\n",
             "/proc/modules": "".join(f"{name} 131072 0 - Live 0x0000000000000000\n" for name in self.loaded_modules()),
             "/proc/meminfo": self._meminfo(),
-            "/proc/version": f"Linux version {self.contract_of_release()}-talos\n",
+            "/proc/version": f"Linux version {resources.kernel(self)}\n",
         }
         if path in made:
             return made[path].encode()

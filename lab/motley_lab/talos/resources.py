@@ -62,6 +62,10 @@ def kind(name: str) -> Kind:
     return _kinds()[low]
 
 
+def kernel(machine: Machine) -> str:
+    return KERNELS.get(machine.contract_of_release(), KERNELS["1.14"])
+
+
 def pretty(size: int) -> str:
     """A size in decimal units, with one digit below ten."""
     units, value, unit = ("kB", "MB", "GB", "TB", "PB"), float(size), "B"
@@ -94,14 +98,14 @@ def listed(machine: Machine, wanted: Kind) -> list[dict[str, Any]]:
 
 
 def _links(machine: Machine) -> list[tuple[Any, ...]]:
-    kernel = KERNELS.get(machine.contract_of_release(), "6.18.51-talos")
+    running = kernel(machine)
     rows: list[tuple[Any, ...]] = []
     for index, link in enumerate(machine.hardware["links"], 2):
         vendor, _, product = str(link["pci_id"]).partition(":")
         up = _carrier(link["name"], bool(link.get("up")))
         flags = "UP,BROADCAST,RUNNING,MULTICAST,LOWER_UP" if up else "UP,BROADCAST,MULTICAST"
         spec: dict[str, Any] = {
-            "broadcastAddr": "ff:ff:ff:ff:ff:ff", "busPath": link["bus_path"], "driver": link["driver"], "driverVersion": kernel,
+            "broadcastAddr": "ff:ff:ff:ff:ff:ff", "busPath": link["bus_path"], "driver": link["driver"], "driverVersion": running,
             "duplex": "Full" if up else "Unknown", "flags": flags, "hardwareAddr": link["mac"], "index": index, "kind": "",
             "linkIndex": 0, "linkState": up, "mtu": 1500, "operationalState": "up" if up else "down", "pciID": link["pci_id"],
             "permanentAddr": link["mac"], "port": link["port"] if up else "Other", "product": link["product"],
@@ -221,7 +225,7 @@ def _extensions(machine: Machine) -> list[tuple[Any, ...]]:
     })  # fmt: skip
     add("modules.dep", {
         "author": "Talos Machinery", "compatibility": {"talos": {"version": ""}}, "description": "Combined modules.dep for all extensions",
-        "name": "modules.dep", "version": KERNELS.get(machine.contract_of_release(), "6.18.51-talos"),
+        "name": "modules.dep", "version": kernel(machine),
     })  # fmt: skip
     return rows
 

@@ -134,7 +134,7 @@ def _shown(node: yaml.Node) -> str:
         return "!!map"
     if isinstance(node, yaml.SequenceNode):
         return "!!seq"
-    value = goyaml.scalar(node)
+    value = goyaml.scalar(node)  # type: ignore[arg-type]
     kinds = {bool: "!!bool", int: "!!int", float: "!!float", type(None): "!!null"}
     text = node.value if len(node.value) <= 10 else node.value[:7] + "..."
     return f"{kinds.get(type(value), '!!str')} `{text}`"
