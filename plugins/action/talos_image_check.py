@@ -46,7 +46,7 @@ class ActionModule(MotleyAction):
             running_schematic=seen["extensions"].schematic,
             wanted_schematic=wanted["schematic"],
         )
-        if reasons and args["moment"] == "before":
+        if reasons and (args["moment"] == "before" or context.check_mode):
             return {"changed": False, "state": state.kind, "upgrade": True, "reasons": reasons, "checks": []}
         found = _settled(context, talosctl, node, wanted, seen, timeout=args["timeout"] if args["moment"] == "after" else 0)
         bad = checks.failed(found)

@@ -193,6 +193,9 @@ def work_directory(context: Context, name: str) -> Iterator[Path]:
     finally:
         os.umask(before)
         shutil.rmtree(folder, ignore_errors=True)
+        if not context.check_mode:
+            with contextlib.suppress(OSError):  # another node's files may be there
+                folder.parent.rmdir()
 
 
 # -- waiting -------------------------------------------------------------------------------------------------------
