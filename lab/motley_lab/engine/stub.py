@@ -32,7 +32,7 @@ import uuid
 if __name__ == "__main__":  # a script in a container: the meter lies in its own folder
     sys.path.append("/opt/lab-device")
     sys.modules["motley_lab.device.meter"] = __import__("meter")
-from motley_lab.device import meter
+from motley_lab.device.meter import Meter, devices
 
 JSON = dict[str, typing.Any]
 Answer = typing.Callable[[str, str, JSON, str], tuple[int, typing.Any]]
@@ -272,13 +272,13 @@ def rank() -> int:
     """One worker: its two reports, its memory on its device, and work on demand, until the head no longer wants it."""
     spec, gcs = json.loads(os.environ["MOTLEY_STUB_RANK"]), os.environ["MOTLEY_STUB"]
     config, index, tensor, stages = spec["config"], spec["device"], spec["tensor"], spec["stages"]
-    stage, lines, seen = spec["rank"] // tensor, list[str](), meter.devices()
+    stage, lines, seen = spec["rank"] // tensor, list[str](), devices()
     parts = partition(os.environ.get("VLLM_PP_LAYER_PARTITION"), layers=config["num_hidden_layers"], stages=stages)
     held = weight_bytes(config, layers=parts[stage], first=stage == 0, last=stage == stages - 1, tensor=tensor)
     total, kept = (int((os.environ.get(f"MOTLEY_LAB_{word}_BYTES") or "0").split(",")[index]) for word in ("DEVICE", "OVERHEAD"))
     block = 2 * max(1, config["num_key_value_heads"] // tensor) * config["head_dim"] * 4 * spec["block_size"] * parts[stage]
     room = math.ceil(total * spec["fraction"]) - held - kept
-    gauge = meter.Meter(seen[index]["uuid"] if index < len(seen) else "none", f"VLLM::Worker_PP{stage}")
+    gauge = Meter(seen[index]["uuid"] if index < len(seen) else "none", f"VLLM::Worker_PP{stage}")
     gauge.memory = held + kept
     first = sum(parts[:stage])
     report = {

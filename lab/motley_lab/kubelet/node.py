@@ -218,9 +218,11 @@ class Node:
         if image.view == "engine" and self.facts["engine"] != "stub":
             python = f"{self.facts['engine_venv']}/bin/python"
         elif image.view == "engine":
-            made += ["--ro-bind", str(_STUB), "/opt/lab-engine/stub.py"]
-            for name in ("ray", "vllm", "python3", "python"):
-                _script(programs / name, f'exec {python} {"/opt/lab-engine/stub.py " + name if name in ("ray", "vllm") else ""} "$@"')
+            made += ["--ro-bind", str(_STUB), "/opt/lab-engine/stub.py", "--ro-bind", str(_DEVICE / "libcuda.py"), "/opt/lab-site/sitecustomize.py"]
+            for name in ("ray", "vllm"):
+                _script(programs / name, f'exec {python} /opt/lab-engine/stub.py {name} "$@"')
+            for name in ("python3", "python"):
+                _script(programs / name, f'PYTHONPATH="$PYTHONPATH:/opt/lab-site" exec {python} "$@"')
         made += _python_binds(python)
         if image.view == "plugin":
             _script(programs / "nvidia-device-plugin", f'exec {python} /opt/lab-device/plugin.py "$@"')
