@@ -9,11 +9,11 @@ import json
 import os
 import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ansible.module_utils.urls import open_url
 from ansible_collections.motley.inference.plugins.module_utils import inventory
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.module_utils.planner import digest, plan
@@ -56,8 +56,7 @@ class ActionModule(MotleyAction):
 
 
 def _answer(request: Mapping[str, Any], hub: str, token: str | None) -> dict[str, Any]:
-    filled, _ = with_config(request, hub, token, None)
-    return {**plan(filled), "inputs_sha256": digest(request)}
+    return {**plan(with_config(request, hub, token, None)[0]), "inputs_sha256": digest(request)}
 
 
 def _same_model(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -101,10 +100,10 @@ def fetch_config(model: str, revision: Any, hub: str, token: str | None) -> Any:
     url = f"{hub.rstrip('/')}/{urllib.parse.quote(model)}/resolve/{urllib.parse.quote(str(revision or 'main'), safe='')}/config.json"
     if not url.startswith(("http://", "https://")):
         raise MotleyError(f"{hub!r} is no address of a model hub", hint="set hub_url or HF_ENDPOINT to http(s)://HOST")
-    headers = {"User-Agent": "motley", **({"Authorization": f"Bearer {token}"} if token else {})}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=HUB_SECONDS) as answer:
-            return json.loads(answer.read(MOST_BYTES))
+        answer = open_url(url, headers=headers, timeout=HUB_SECONDS, http_agent="motley", unredirected_headers=["Authorization"])
+        return json.loads(answer.read(MOST_BYTES))
     except urllib.error.HTTPError as error:
         hint = "the model asks for a licence: accept it on the hub and set motley_hf_token_file" if error.code in (401, 403) else "check motley_model"
         raise MotleyError(f"{model} is not in the planner's table, and {url} answered {error.code}", hint=hint) from error

@@ -9,6 +9,7 @@ Vendor figures are priors. A row that was measured says so; every other one is t
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -195,9 +196,10 @@ class Node:
 
 def nearest(word: str, known: list[str]) -> str:
     """A "did you mean" for a misspelt word, or the list of what there is."""
-    close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
+    longer = [k for k in known if word and k.lower().startswith(word.lower())]
+    close = longer or difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
     if close:
-        return f"Did you mean {next(k for k in known if k.lower() == close[0])!r}?"
+        return f"Did you mean {next(k for k in known if k.lower() == close[0].lower())!r}?"
     return "Known: " + ", ".join(sorted(known)) + "."
 
 
@@ -209,14 +211,14 @@ def find_accelerator(text: str, where: str) -> Accelerator:
     for row in ACCELERATORS.values():
         if row.name.lower() == word.lower():
             return row
-    prefixed = [row for row in ACCELERATORS.values() if word.lower().startswith(row.name.lower() + " ")]
-    if prefixed:
-        return max(prefixed, key=lambda row: len(row.name))
-    if "mig" in word.lower().split("-") or "mig " in word.lower():
+    if "mig" in re.split(r"[ \-.:]", word.lower()):
         raise MotleyError(
             f"{where}: {text!r} is a slice of a card (MIG); Motley plans whole devices",
             hint="name the whole card, or turn MIG off on that node",
         )
+    prefixed = [row for row in ACCELERATORS.values() if word.lower().startswith(row.name.lower() + " ")]
+    if prefixed:
+        return max(prefixed, key=lambda row: len(row.name))
     raise MotleyError(f"{where}: unknown accelerator {text!r}", hint=nearest(word, list(ACCELERATORS)))
 
 

@@ -80,7 +80,7 @@ def node_order(nodes: Sequence[tuple[str, str, int]], engine: str, rule: str) ->
             return (0 if name == engine else 1, 0 if name == engine else workers, address)
         return (0 if name == engine else 1, 0, address)
 
-    return [name for name, _, _ in sorted(nodes, key=key)]
+    return [node[0] for node in sorted(nodes, key=key)]
 
 
 def subsets(node: Node) -> list[tuple[Device, ...]]:
@@ -157,6 +157,7 @@ class Frame:
         self._kind_of: dict[tuple[str, int], int] = {}
         self._rooms: dict[tuple[int, float, int, bool, bool], int] = {}
         self._refused: dict[int, bool] = {}
+        self._sizes: dict[int, list[int]] = {}
 
     def kind(self, device: Device) -> int:
         """A number equal for devices that are interchangeable."""
@@ -191,7 +192,9 @@ class Frame:
 
     def tensor_sizes(self, workers: int) -> list[int]:
         """Tensor sizes that the model allows, that divide the workers, and that agree with what is fixed."""
-        setting, out = self.setting, []
+        if workers in self._sizes:
+            return self._sizes[workers]
+        setting, out = self.setting, self._sizes.setdefault(workers, [])
         for tensor in (setting.tensor,) if setting.tensor else range(1, workers + 1):
             pipeline = workers // tensor
             if workers % tensor or pipeline > setting.model.layers or self.refused(tensor):

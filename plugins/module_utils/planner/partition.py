@@ -301,10 +301,10 @@ def _programme(line: Line, windows: Sequence[Sequence[int]], batch: float, objec
     """All partitions whose two sums are not both worse than another's (for one sum only: the best)."""
     layers, count = line.model.layers, len(line.stages)
     one, many = line.cost(1.0), line.cost(batch)
-    front: list[list[_Label]] = [[] for _ in range(layers + 1)]
+    front: list[list[_Label]] = [[] for index in range(layers + 1)]
     front[0] = [_Label(0.0, 0.0, 0, None)]
     for stage in range(count):
-        following: list[list[_Label]] = [[] for _ in range(layers + 1)]
+        following: list[list[_Label]] = [[] for index in range(layers + 1)]
         for start, labels in enumerate(front[:layers]):
             if not labels:
                 continue
@@ -503,7 +503,7 @@ def _descend(line: Line, fill: _Fill, served: int, blocks: int, floor: int, best
             times = line.times(bounds, batch)
             sums.append((sum(line.times(bounds, 1.0)), sum(times), max(times[:-1])))
             slowest = max(slowest, max(times[:-1]))
-        if all(total >= flights * peak for _, total, peak in sums):
+        if all(entry[1] >= flights * entry[2] for entry in sums):
             return True
         ceiling = value(objective, min(s[0] for s in sums), served / min(s[1] for s in sums))
         if ceiling <= best.value * (1 + EPSILON):

@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible_collections.motley.inference.plugins.module_utils.engine import launch, versions
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
-from ansible_collections.motley.inference.plugins.module_utils.planner import alternatives, checks, explain, lines, memory, search
+from ansible_collections.motley.inference.plugins.module_utils.planner import alternatives, checks, explain, lines, memory, observed, search
 from ansible_collections.motley.inference.plugins.module_utils.planner.device import (
     DECODE_EFFICIENCY,
     DEFAULT_LINK,
@@ -90,6 +90,8 @@ def plan(request: Mapping[str, Any]) -> dict[str, Any]:
     found = _fixed_by_node(checked, request) if _by_node(request) else search.best(checked.setting)
     response = _response(checked, found)
     response["inputs_sha256"] = digest(request)
+    if request.get("observed") is not None and found is not None:
+        response["observed"] = observed.compare(response, _log(request["observed"]))
     response["alternatives"] = alternatives.table(checked.setting, found)
     response["front"] = alternatives.front(checked.setting, found)
     if found is None:
@@ -97,6 +99,10 @@ def plan(request: Mapping[str, Any]) -> dict[str, Any]:
         response["changes"] = alternatives.changes(checked.setting)
     response["explanation"] = "\n".join(explain.lines(response))
     return response
+
+
+def _log(given: Any) -> str:
+    return checks.text(checks.mapping(given, "observed", ("log",)).get("log"), "observed.log")
 
 
 # ---------------------------------------------------------------------------------------------------------------- parse
@@ -367,7 +373,7 @@ def _response(checked: Request, found: lines.Found | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "schema": SCHEMA, "inputs_sha256": "", "feasible": found is not None, "model": checked.name, "objective": setting.objective,
         "pipeline": None, "tensor": None, "layer_partition": "", "engine_node": None, "stages": [], "kv_tokens": 0, "kv_blocks": 0,
-        "block_size": setting.block_size, "limiting_rank": None, "gpu_memory_utilization": None,
+        "block_size": setting.block_size, "limiting_rank": None, "gap": 0.0, "gpu_memory_utilization": None,
         "predicted": {"single_stream_tok_s": 0.0, "throughput_tok_s": 0.0, "ttft_ms": 0.0},
         "engine": {"version": checked.version, "launcher": setting.launcher, "args": [], "env": {}, "node_env": {}, "ray_gpus": {}},
         "assumed": list(checked.assumed), "observed": [], "alternatives": [], "front": [], "warnings": list(checked.warnings), "explanation": "",
@@ -378,6 +384,7 @@ def _response(checked: Request, found: lines.Found | None) -> dict[str, Any]:
     out.update(
         pipeline=found.pipeline, tensor=found.tensor, layer_partition=",".join(map(str, found.layers)), engine_node=found.engine_node,
         stages=_stages(setting, found), kv_tokens=found.score.tokens, kv_blocks=found.score.blocks, gpu_memory_utilization=found.fraction,
+        gap=round(found.gap, 6),
         predicted={
             "single_stream_tok_s": round(found.score.single, 3),
             "throughput_tok_s": round(found.score.throughput, 3),
@@ -459,6 +466,8 @@ def _warnings(setting: lines.Setting, found: lines.Found) -> list[str]:
             out.append(
                 f"the tensor parallel group of stage {rank} spans {' and '.join(sorted(nodes))}: each layer does two all-reduces over the network"
             )
+    if found.gap > 0:
+        out.append(f"not every placement of this cluster was tried: another could be at most {found.gap:.1%} better")
     used = {d.node for d in found.devices}
     idle = [n.name for n in setting.cluster.nodes if n.devices and n.name not in used]
     if idle:

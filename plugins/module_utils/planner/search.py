@@ -99,6 +99,10 @@ class _Ceilings:
         self.inner: Link | None = max(inside, key=slow_first) if inside else None
         self._reads: dict[tuple[int, float], tuple[float, float]] = {}
         self._weights: dict[int, tuple[int, int]] = {}
+        self._by_room: dict[tuple[float, int, bool], list[tuple[int, int]]] = {}
+        cards = {frame.kind(d): d for n in nodes for d in n.devices}
+        self.devices: list[Device] = [cards[kind] for kind in sorted(cards)]
+        self._by_rate = sorted(range(len(self.devices)), key=lambda kind: -self.devices[kind].bandwidth)
 
     def reads(self, tensor: int, batch: float) -> tuple[float, float]:
         """Least bytes of all layers, and of the head, that one stage's worker reads."""
@@ -120,13 +124,37 @@ class _Ceilings:
         crossing = nodes - 1 if aligned else 0
         return crossing * outer + (pipeline - 1 - crossing) * min(outer or inner, inner) if pipeline > 1 else 0.0
 
-    def ceiling(self, devices: Sequence[Device], counts: Sequence[int], tensor: int) -> float:
-        """devices: all of the choice. counts: how many each used node gives."""
+    def rates(self, kinds: Sequence[int]) -> list[float]:
+        """Rates of all devices, the fastest first; kinds: how many devices of each kind."""
+        out: list[float] = []
+        for kind in self._by_rate:
+            if kinds[kind]:
+                out += [self.devices[kind].bandwidth] * kinds[kind]
+        return out
+
+    def rooms(self, kinds: Sequence[int], fraction: float, tensor: int, world: int) -> list[int]:
+        """Rooms of all devices, the largest first."""
+        key = (fraction, tensor, world > 1)
+        if key not in self._by_room:
+            rooms = [self.frame.room(d, fraction, tensor, world=world, last=False) for d in self.devices]
+            self._by_room[key] = sorted(((room, kind) for kind, room in enumerate(rooms)), reverse=True)
+        out: list[int] = []
+        for room, kind in self._by_room[key]:
+            if kinds[kind]:
+                out += [room] * kinds[kind]
+        return out
+
+    def fraction(self, kinds: Sequence[int]) -> float:
+        """The memory fraction for these devices."""
+        return safe_fraction(self.frame.setting, (d for d, count in zip(self.devices, kinds, strict=True) if count))
+
+    def ceiling(self, kinds: Sequence[int], rates: Sequence[float], nodes: int, inside: int, tensor: int) -> float:
+        """kinds: devices of each kind. rates: theirs, fastest first. inside: tensor groups that may lie inside a node."""
         setting, frame = self.frame.setting, self.frame
-        model, pipeline = setting.model, len(devices) // tensor
-        fraction = safe_fraction(setting, devices)
-        rates = sorted([d.bandwidth for d in devices], reverse=True)[tensor - 1 :: tensor]
-        rooms = sorted([frame.room(d, fraction, tensor, world=len(devices), last=False) for d in devices], reverse=True)[tensor - 1 :: tensor]
+        model, world = setting.model, len(rates)
+        pipeline = world // tensor
+        rates = rates[tensor - 1 :: tensor]
+        rooms = self.rooms(kinds, self.fraction(kinds), tensor, world)[tensor - 1 :: tensor]
         weight, rope = self.least_weights(tensor)
         page, need = frame.page(tensor), frame.need(pipeline)
         if setting.objective == "capacity":
@@ -135,15 +163,14 @@ class _Ceilings:
         caps = [(r - rope) // smallest for r in rooms]
         if caps[-1] < 1 or sum(caps) < model.layers:
             return -INFINITE
-        inside = sum(c // tensor for c in counts)
         aligned = inside == pipeline
         served = max(1, min(setting.workload.concurrency, frame.settings.max_num_seqs))
         flights = timing.micro_batches(pipeline, served)
         batch = served / flights
-        first = self._sum(tensor, rates, caps, 1.0, inside) + self.hop(pipeline, len(counts), 1.0, aligned=aligned)
+        first = self._sum(tensor, rates, caps, 1.0, inside) + self.hop(pipeline, nodes, 1.0, aligned=aligned)
         if setting.objective == "latency":
             return 1.0 / first
-        second = self._sum(tensor, rates, caps, batch, inside) + self.hop(pipeline, len(counts), batch, aligned=aligned)
+        second = self._sum(tensor, rates, caps, batch, inside) + self.hop(pipeline, nodes, batch, aligned=aligned)
         slowest = self._slowest(tensor, rates, caps, batch, inside)
         return partition.value(setting.objective, first, served / max(second, flights * slowest))
 
@@ -337,33 +364,38 @@ class _Search:
         setting = self.frame.setting
         ranked = self._ranked()
         gap = 0.0
-        for ceiling, devices, tensor, choice, simple in ranked:
+        for ceiling, _devices, fraction, tensor, choice, simple in ranked:
             if self.found and ceiling <= self.found.score.value(setting.objective) * (1 + EPSILON):
                 break
-            if not self._lay_out(choice, tensor, safe_fraction(setting, devices), edges_only=simple):
+            if not self._lay_out(choice, tensor, fraction, edges_only=simple):
                 gap = max(gap, ceiling)
         if self.found and gap > 0:
             value = self.found.score.value(setting.objective)
             self.found = self.found.with_gap(max(0.0, gap / value - 1.0))
         return self.found
 
-    def _ranked(self) -> list[tuple[float, list[Device], int, Choice, bool]]:
-        setting = self.frame.setting
-        uniform = len(setting.model.kinds) == 1 and len(setting.model.kv_groups) == 1 and setting.partition is None
+    def _ranked(self) -> list[tuple[float, int, float, int, Choice, bool]]:
+        """Ceiling, devices, memory fraction, tensor size and choice of everything that may start; the most promising first."""
+        setting, ceilings = self.frame.setting, self.ceilings
+        uniform = len(setting.model.kinds) == 1 and len(setting.model.kv_groups) == 1 and setting.partition is None and ceilings.equal_links
+        known = [[[self.frame.kind(d) for d in option] for option in group.options] for group in self.classes]
         out = []
         for choice in choices(self.classes):
-            devices: list[Device] = []
-            counts: list[int] = []
-            for group, uses in zip(self.classes, choice, strict=True):
+            kinds, counts = [0] * len(ceilings.devices), []
+            for options, uses in zip(known, choice, strict=True):
                 for option, count in uses:
-                    devices += group.options[option] * count
-                    counts += [len(group.options[option])] * count
-            for tensor in self.frame.tensor_sizes(len(devices)):
-                ceiling = INFINITE if setting.partition else self.ceilings.ceiling(devices, counts, tensor)
+                    counts.append((len(options[option]), count))
+                    for kind in options[option]:
+                        kinds[kind] += count
+            rates = ceilings.rates(kinds)
+            nodes = sum(count for _size, count in counts)
+            for tensor in self.frame.tensor_sizes(len(rates)):
+                inside = sum(size // tensor * count for size, count in counts)
+                ceiling = INFINITE if setting.partition else ceilings.ceiling(kinds, rates, nodes, inside, tensor)
                 if ceiling > -INFINITE:
-                    simple = uniform and self.ceilings.equal_links and all(c % tensor == 0 for c in counts)
-                    out.append((ceiling, devices, tensor, choice, simple))
-        out.sort(key=lambda entry: (-entry[0], len(entry[1]), not entry[4]))
+                    simple = uniform and inside * tensor == len(rates)
+                    out.append((ceiling, len(rates), ceilings.fraction(kinds), tensor, choice, simple))
+        out.sort(key=lambda entry: (-entry[0], entry[1], not entry[5]))
         return out
 
     def _lay_out(self, choice: Choice, tensor: int, fraction: float, *, edges_only: bool) -> bool:

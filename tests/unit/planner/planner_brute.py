@@ -91,7 +91,7 @@ class Model:
 
 
 def _lines(request: dict[str, Any]) -> Iterator[list[tuple[dict[str, Any], str]]]:
-    """Devices with their nodes, in every rank order that Ray's first executor can give."""
+    """Devices with their nodes, in every rank order that the launcher can give."""
     nodes = request["nodes"]
     for counts in itertools.product(*[range(2 ** len(n["devices"])) for n in nodes]):
         used = {n["name"]: [d for i, d in enumerate(n["devices"]) if mask >> i & 1] for n, mask in zip(nodes, counts, strict=True)}
@@ -101,8 +101,17 @@ def _lines(request: dict[str, Any]) -> Iterator[list[tuple[dict[str, Any], str]]
         for engine in marked or used:
             if engine not in used:
                 continue
-            rest = sorted((n for n in used if n != engine), key=lambda n: (len(used[n]), address[n]))
-            yield [(d, n) for n in (engine, *rest) for d in used[n]]
+            for rest in _rest_orders(request["engine"], used, engine, address):
+                yield [(d, n) for n in (engine, *rest) for d in used[n]]
+
+
+def _rest_orders(engine: dict[str, Any], used: dict[str, Any], first: str, address: dict[str, str]) -> list[list[str]]:
+    others = [n for n in used if n != first]
+    if engine["launcher"] == "native":
+        return [list(order) for order in itertools.permutations(others)]
+    if engine["version"] == "0.17.0":
+        return [sorted(others, key=lambda n: (len(used[n]), address[n]))]
+    return [sorted(others, key=lambda n: address[n])]
 
 
 def _link(request: dict[str, Any], a: tuple[dict[str, Any], str], b: tuple[dict[str, Any], str]) -> tuple[float, float]:

@@ -63,7 +63,7 @@ def instance(seed: int, devices: int = 4, layers: int = 7) -> dict[str, Any]:
     return {
         "config": config, "dtype": "float32", "nodes": nodes, "links": links, "objective": r.choice(OBJECTIVES),
         "workload": {"max_model_len": length, "concurrency": r.choice([1, 2, 3, 8]), "prompt_tokens": length // 2, "output_tokens": length // 4},
-        "engine": {"version": "0.17.0", "backend": "cpu", "gpu_memory_utilization": 0.9, "max_num_batched_tokens": 64, "max_num_seqs": 6},
+        "engine": {"version": r.choice(["0.17.0", "0.32.0"]), "launcher": r.choice(["ray", "ray", "native"]), "backend": "cpu", "gpu_memory_utilization": 0.9, "max_num_batched_tokens": 64, "max_num_seqs": 6},
     }  # fmt: skip
 
 
