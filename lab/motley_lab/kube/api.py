@@ -23,6 +23,7 @@ _SERVER_SET = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp
 _WITH_GENERATION = frozenset({"Pod", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job", "CronJob", "PodDisruptionBudget",
                               "NetworkPolicy", "Ingress", "CustomResourceDefinition"})
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_EVENTS_KEPT = 1000
 _ORPHAN_WARNING = ("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
                    "propagationPolicy=Orphan to suppress this warning")
 
@@ -144,7 +145,7 @@ class Api:
         metadata.update(uid=str(uuid.uuid4()), creationTimestamp=now())
         if resource.kind in _WITH_GENERATION or resource.columns is not None:
             metadata["generation"] = 1
-        self._fill(document, target)
+        self._fill(document, target, options)
         if namespace is not None:
             options.warnings += admission.pod_security_check(namespace, resource.kind, document)
         if self.store.get(resource.key, metadata.get("namespace", ""), metadata["name"]) is not None:
@@ -166,7 +167,7 @@ class Api:
             raise errors.bad_request("the namespace of the provided object does not match the namespace sent on the request")
         return admission.namespace_open(self.store, target.resource, target.namespace, metadata.get("name", ""))
 
-    def _fill(self, document: Json, target: Target) -> None:
+    def _fill(self, document: Json, target: Target, options: Options) -> None:
         """Defaults, admission's additions and validation of a new object."""
         resource = target.resource
         if "status" in resource.subresources and resource.kind != "Node":
@@ -183,6 +184,8 @@ class Api:
             self._named(document)
             defaults.starting(resource.kind, document)
             problems = validate.created(document, resource.kind)
+        if not problems and ("containers" in document.get("spec", {}) or "template" in document.get("spec", {})):
+            options.warnings += validate.pod_warnings(document, resource.kind)
         if problems:
             raise errors.unprocessable(resource.group, resource.kind, document["metadata"].get("name", ""), problems)
 
@@ -209,6 +212,8 @@ class Api:
 
     def _stored(self, resource: Resource, document: Json) -> Json:
         document = self.store.put(resource.key, document)
+        if resource.kind == "Event" and len(self.store.objects[resource.key]) > _EVENTS_KEPT:
+            self.store.delete(resource.key, next(iter(self.store.objects[resource.key].values())))
         if resource.kind == "CustomResourceDefinition":
             document = self._established(document)
         return document
@@ -293,17 +298,16 @@ class Api:
     def _typed(self, target: Target, body: Json) -> Json:
         """The applied object; unlike other writes, an unknown field or a wrong type is an internal error here."""
         resource = target.resource
-        try:
-            wanted, unknown = codec.decode(body, resource.schema)
-        except codec.TypeProblem as error:
-            wanted, unknown, why = {}, [], str(error)
-        else:
-            why = "; ".join(f".{path}: field not declared in schema" for path in unknown)
-        if why:
+        wrong = managed.type_errors(body, resource.schema)
+        if wrong:
             group = f"{resource.group}/{resource.version}, Kind={resource.kind}"
-            where = f"{body.get('metadata', {}).get('namespace', target.namespace)}/{target.name}; {group}"
-            raise ApiError(500, "", f"failed to create typed patch object ({where}): {why}")
-        return wanted
+            where = f"{body.get('metadata', {}).get('namespace', '')}/{target.name}; {group}"
+            listed = wrong[0] if len(wrong) == 1 else "errors:" + "".join(f"\n  {text}" for text in wrong)
+            raise ApiError(500, "", f"failed to create typed patch object ({where}): {listed}")
+        try:
+            return codec.decode(body, resource.schema)[0]
+        except codec.TypeProblem as error:
+            raise errors.bad_request(str(error)) from error
 
     def _written(self, target: Target, live: Json, document: Json, options: Options, *, managed_fields: list[Json] | None = None) -> Json:
         resource, kind = target.resource, target.resource.kind

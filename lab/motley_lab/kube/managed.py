@@ -236,6 +236,45 @@ def _find(node: Any, element: str) -> Any:
     return None
 
 
+def type_errors(value: Any, kind: Type, field: str = "", path: Path = ()) -> list[str]:
+    """Where an applied object does not fit its type."""
+    if value is None or schema.is_free(kind):
+        return []
+    wanted = schema.kind_name(kind)
+    good: Any = {"list": list, "map": dict, "string": str, "boolean": bool, "numeric (int or float)": (int, float)}[wanted]
+    if field in schema.QUANTITIES or (path and path[-1][2:] in schema.QUANTITIES) or (len(path) > 1 and path[-2][2:] in schema.QUANTITIES):
+        return []
+    if not isinstance(value, good) or (isinstance(value, bool) and wanted != "boolean"):
+        return [f"{path_text(path)}: expected {wanted}, got &value.valueUnstructured{{Value:{_go(value)}}}"]
+    found: list[str] = []
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            root = isinstance(kind, dict) and not path and key in ("apiVersion", "kind", "metadata")
+            inner = ("V1ObjectMeta" if key == "metadata" else "str") if root else schema.member(kind, key)
+            below = (*path, f"f:{key}")
+            found += [f"{path_text(below)}: field not declared in schema"] if inner is None else type_errors(entry, inner, key, below)
+    elif isinstance(value, list):
+        keys, seen = schema.list_keys(kind, field), set[str]()
+        for index, entry in enumerate(value):
+            lacking = [key for key in keys or () if isinstance(entry, dict) and key not in entry and key not in _KEY_DEFAULTS]
+            if lacking:
+                found.append(f'{path_text(path)}: element {index}: associative list with keys has an element that omits key field "{lacking[0]}"')
+                continue
+            element = _key_element(entry, keys) if keys and isinstance(entry, dict) else f"i:{index}"
+            if keys and element in seen:
+                found.append(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
+            seen.add(element)
+            found += type_errors(entry, schema.item(kind), "", (*path, element))
+    return found
+
+
+def _go(value: Any) -> str:
+    """A value as Go's %#v prints it."""
+    if isinstance(value, dict):
+        return "map[string]interface {}{" + ", ".join(f"{json.dumps(key)}:{_go(entry)}" for key, entry in value.items()) + "}"
+    return "[]interface {}{" + ", ".join(map(_go, value)) + "}" if isinstance(value, list) else json.dumps(value)
+
+
 def path_text(path: Path) -> str:
     """As in messages: .spec.containers[name="c"].image"""
     text = ""
@@ -246,7 +285,7 @@ def path_text(path: Path) -> str:
         elif form == "k:":
             text += "[" + ",".join(f"{key}={_compact(value)}" for key, value in json.loads(rest).items()) + "]"
         else:
-            text += f"[={rest}]"
+            text += f"[{rest}]" if form == "i:" else f"[={rest}]"
     return text
 
 

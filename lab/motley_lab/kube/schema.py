@@ -100,6 +100,17 @@ def is_struct(kind: Type) -> bool:
     return bool(kind.get("properties"))
 
 
+def kind_name(kind: Type) -> str:
+    """A type's basic kind, in the words of typed patch errors."""
+    if is_list(kind):
+        return "list"
+    if is_map(kind) or is_struct(kind):
+        return "map"
+    name = kind if isinstance(kind, str) else str(kind.get("type", "object"))
+    return {"int": "numeric (int or float)", "float": "numeric (int or float)", "integer": "numeric (int or float)",
+            "number": "numeric (int or float)", "bool": "boolean", "boolean": "boolean", "object": "map"}.get(name, "string")
+
+
 def item(kind: Type) -> Type:
     """Element of a list, or value of a map."""
     if isinstance(kind, str):

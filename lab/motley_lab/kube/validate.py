@@ -103,10 +103,8 @@ def _ports(container: Json, field: str, *, host: bool, pod: bool) -> list[FieldE
                 errors.append(invalid(f"{at}.{key}", number, "must be between 1 and 65535, inclusive"))
         if port.get("protocol") not in (None, "TCP", "UDP", "SCTP"):
             errors.append(unsupported(f"{at}.protocol", port["protocol"], ("SCTP", "TCP", "UDP")))
-        if host and port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
-            errors.append(invalid(f"{at}.hostPort", port["hostPort"], "must match `containerPort` when `hostNetwork` is true"))
-        elif host and pod and "hostPort" not in port and "containerPort" in port:
-            errors.append(required(f"{at}.hostPort", "must be specified when `hostNetwork` is true"))
+        if host and (pod or port.get("hostPort")) and port.get("hostPort", 0) != port.get("containerPort"):
+            errors.append(invalid(f"{at}.hostPort", port.get("hostPort", 0), "must match `containerPort` when `hostNetwork` is true"))
     return errors
 
 
@@ -206,6 +204,24 @@ def pod_spec(spec: Json, field: str, *, pod: bool) -> list[FieldError]:
     if spec.get("dnsPolicy") not in ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"):
         errors.append(unsupported(f"{field}.dnsPolicy", spec.get("dnsPolicy"), ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")))
     return errors + _labels(spec.get("nodeSelector", {}), f"{field}.nodeSelector") + _tolerations(spec, field)
+
+
+def pod_warnings(document: Json, kind: str) -> list[str]:
+    """What is allowed and most likely a mistake: a variable that is given twice."""
+    field, spec = "spec", document["spec"]
+    if kind != "Pod":
+        field, spec = "spec.template.spec", spec.get("template", {}).get("spec", {})
+    found: list[str] = []
+    for name in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(name, [])):
+            seen: set[str] = set()
+            for number, entry in enumerate(container.get("env", [])):
+                quoted = f"$({entry['name']})"
+                if entry["name"] in seen and (entry.get("value", "") == quoted or quoted not in entry.get("value", "")):
+                    found.append(f"{field}.{name}[{index}].env[{number}]: hides previous definition of \"{entry['name']}\", "
+                                 "which may be dropped when using apply")
+                seen.add(entry["name"])
+    return found
 
 
 def matches(selector: Json, labels: dict[str, str]) -> bool:

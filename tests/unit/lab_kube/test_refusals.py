@@ -83,6 +83,12 @@ def test_unknown_fields(cluster: Cluster, privileged: str, mode: str, code: int)
         assert answer["message"].endswith(f"strict decoding error: {texts[0]}, {texts[1]}")
 
 
+def test_a_variable_given_twice_warns(cluster: Cluster, privileged: str) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "A", "value": "$(A):3"}]
+    assert cluster.call("POST", f"{privileged}/pods?dryRun=All", _container(env=env)).warnings == [
+        '299 - "spec.containers[0].env[1]: hides previous definition of \\"A\\", which may be dropped when using apply"']
+
+
 @pytest.mark.parametrize(("labels", "enforced", "warned"), [
     ({}, 'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true, hostIPC=true), hostPath volumes (volumes "v", "w")', None),
     ({"enforce": "privileged"}, None, 'would violate PodSecurity \\"restricted:latest\\": host namespaces (hostNetwork=true, hostIPC=true), '

@@ -65,10 +65,19 @@ def test_an_old_resource_version_conflicts(cluster: Cluster, space: str) -> None
                                                   "please apply your changes to the latest version and try again")
 
 
-def test_an_unknown_field_in_an_apply_is_an_internal_error(cluster: Cluster, space: str) -> None:
-    answer = cluster.apply(f"{space}/configmaps/x", {**_config("x"), "dta": {}})
-    assert (answer.status, answer["message"]) == (500, "failed to create typed patch object (objects/x; /v1, Kind=ConfigMap): "
-                                                  ".dta: field not declared in schema")
+@pytest.mark.parametrize(("containers", "message"), [
+    ([{"name": "c", "imag": "i"}], '.spec.containers[name="c"].imag: field not declared in schema'),
+    ([{"name": "c", "env": [{"name": "P", "value": 587}]}],
+     '.spec.containers[name="c"].env[name="P"].value: expected string, got &value.valueUnstructured{Value:587}'),
+    ([{"image": "i"}], '.spec.containers: element 0: associative list with keys has an element that omits key field "name"'),
+    ([{"name": "c", "env": [{"name": "A"}, {"name": "A"}]}], '.spec.containers[name="c"].env: duplicate entries for key [name="A"]'),
+    ([{"name": "c", "args": "x", "tty": 1}], 'errors:\n  .spec.containers[name="c"].args: expected list, got &value.valueUnstructured{Value:"x"}\n'
+     '  .spec.containers[name="c"].tty: expected boolean, got &value.valueUnstructured{Value:1}'),
+])
+def test_what_does_not_fit_its_type_in_an_apply_is_an_internal_error(cluster: Cluster, space: str, containers: list[Json], message: str) -> None:
+    body = {**POD, "metadata": {"name": "x", "namespace": "objects"}, "spec": {"containers": containers}}
+    answer = cluster.apply(f"{space}/pods/x", body)
+    assert (answer.status, answer["message"]) == (500, f"failed to create typed patch object (objects/x; /v1, Kind=Pod): {message}")
 
 
 @pytest.mark.parametrize(("query", "names"), [
