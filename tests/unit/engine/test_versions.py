@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ansible_collections.motley.inference.plugins.module_utils.engine import versions
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
@@ -66,7 +68,7 @@ def test_rank_order(rule: str, engine: str, expected: list[str]) -> None:
 
 
 def test_layers_by_node() -> None:
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"name": "x86-01", "address": "10.0.0.20", "devices": ["rtx4090", "rtx4090"], "engine": True},
         {"name": "spark-01", "address": "10.0.0.10", "devices": ["gb10"]},
     ]

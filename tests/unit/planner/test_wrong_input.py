@@ -75,7 +75,26 @@ def test_the_good_request_is_good() -> None:
     assert response["feasible"]
 
 
-NONSENSE = (None, True, "", "many", -1, 0, 1.5, 10**30, -(10**30), math.nan, math.inf, [], {}, [[]], {"x": 1}, b"bytes", "0", object())
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    "",
+    "many",
+    -1,
+    0,
+    1.5,
+    10**30,
+    -(10**30),
+    math.nan,
+    math.inf,
+    [],
+    {},
+    [[]],
+    {"x": 1},
+    b"bytes",
+    "0",
+    object(),
+)
 
 
 @pytest.mark.parametrize("place", paths(GOOD), ids=lambda p: ".".join(map(str, p)))
