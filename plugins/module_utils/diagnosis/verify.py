@@ -313,15 +313,17 @@ def _kv(scene: _Scene, plan: Mapping[str, Any]) -> Check:
 def _environment(scene: _Scene, node: str) -> Check:
     """Network variables as the processes on the node see them."""
     want = {k: str(v) for k, v in sorted((scene.nodes[node].get("env") or {}).items()) if k.startswith(("NCCL_", "GLOO_")) or k == "VLLM_HOST_IP"}
-    expected = _pairs(want)
+    interface, address = str(scene.nodes[node].get("interface") or ""), str(scene.nodes[node].get("address") or "")
+    expected = f"its own {interface}, {address}"
     own = scene.reported_on(node)
     if not own:
         return Check("environment", node, None, expected, "not seen", "", REPORT)
     wrong: dict[str, str] = {}
     for stage in own:
         wrong.update({name: stage.env.get(name, "unset") for name, value in want.items() if stage.env.get(name) != value})
-    seen = _pairs(wrong) if wrong else "as expected"
-    return Check("environment", node, not wrong, expected, seen, f"stage reporter, rank{'s' * (len(own) > 1)} {', '.join(str(s.rank) for s in own)}",
+    how = f"stage reporter, rank{'s' * (len(own) > 1)} {', '.join(str(s.rank) for s in own)}"
+    seen = _pairs(wrong) if wrong else expected
+    return Check("environment", node, not wrong, expected, seen, f"{how}: {_pairs(want)}",
                  "another node's value reached this process: interface names are per node; run --tags nccl_interface,ray_cluster,vllm_serve")
 
 
@@ -369,7 +371,7 @@ def _traffic(scene: _Scene, node: str) -> Check:
     interface = str(scene.nodes[node].get("interface") or "")
     tokens = int(scene.evidence.get("tokens") or 0)
     floor = max(1, tokens) * LEAST_BYTES_PER_TOKEN
-    expected = f"at least {size(floor)} through {interface}, more than through any other"
+    expected = f"at least {size(floor)} by {interface}"
     reading = (scene.evidence.get("net") or {}).get(node)
     remedy = "NCCL and Gloo took another interface: run --tags nccl_interface,ray_cluster,vllm_serve"
     other = _nccl_elsewhere(scene, node, interface)
@@ -380,7 +382,7 @@ def _traffic(scene: _Scene, node: str) -> Check:
     moved = readings.moved(readings.counters(reading["before"]), readings.counters(reading["after"]))
     chosen = moved.get(interface, 0)
     most = max((n for name, n in moved.items() if name != interface), default=0)
-    text = ", ".join(f"{size(n)} through {name}" for name, n in list(moved.items())[:3] if n or name == interface) or "nothing"
+    text = ", ".join(f"{size(n)} by {name}" for name, n in list(moved.items())[:3] if n or name == interface) or "nothing"
     # A bridge or bond and its port count the same bytes: as much on another link is no sign against the chosen one.
     right = chosen >= floor and chosen * 2 >= most
     return Check("traffic", node, right, expected, text, f"byte counters around {tokens} generated tokens", remedy)
