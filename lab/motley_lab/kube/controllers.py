@@ -20,6 +20,7 @@ import pathlib
 import ssl
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 
 import aiohttp
@@ -28,6 +29,7 @@ from motley_lab.kube.client import MERGE, STRATEGIC, Cache, Client, ClientError,
 from motley_lab.kube.scheduler import Scheduler, active, selected, tolerates, untolerated
 
 _RESYNC_S = 1.0
+_RETRY_S = 0.2
 _BACKOFF_S = (1.0, 10.0)
 _CACHED = {
     "pods": ("/api/v1/pods", "v1", "Pod"), "nodes": ("/api/v1/nodes", "v1", "Node"),
@@ -512,7 +514,10 @@ async def _keep(name: str, sync: Callable[[], Awaitable[None]], wake: asyncio.Ev
             await sync()
         except (ClientError, aiohttp.ClientError, OSError, TimeoutError) as error:
             sys.stderr.write(f"{_now()} {name}: {error}\n")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(_RETRY_S)
+        except Exception:  # one odd object must not stop all that the others need
+            sys.stderr.write(f"{_now()} {name}: {traceback.format_exc()}")
+            await asyncio.sleep(_RETRY_S)
 
 
 async def _run(clients: tuple[Client, Client], ca: str) -> None:

@@ -17,6 +17,7 @@ import signal
 import ssl
 import sys
 import time
+import traceback
 from typing import Any
 
 import yaml
@@ -69,6 +70,10 @@ class Server:
             response = await self._answer(request, options)
         except ApiError as error:
             response = self._reply(error.status, error.code, options)
+        except Exception as error:  # a client gets a Status whatever happens; the log says where
+            sys.stderr.write(f"{now()} {request.method} {request.path}: {traceback.format_exc()}")
+            refusal = ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
+            response = self._reply(refusal.status, 500, options)
         self._record(request, options, response.status)
         return response
 

@@ -49,7 +49,7 @@ class Cluster:
         request = urllib.request.Request(self.server + path, method=method, data=None if body is None else json.dumps(body).encode(),
                                          headers={"Authorization": f"Bearer {token}", "Content-Type": kind, "Accept": accept, "User-Agent": "pytest/1"})
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=10) as reply:
+            with urllib.request.urlopen(request, context=self._context, timeout=30) as reply:
                 status, headers, text = reply.status, reply.headers, reply.read()
         except urllib.error.HTTPError as error:
             status, headers, text = error.code, error.headers, error.read()
@@ -78,7 +78,7 @@ class Cluster:
         self.until(lambda: not self.call("GET", f"/api/v1/nodes/{name}")["spec"].get("taints"))
 
     @staticmethod
-    def until(holds: Callable[[], Any], seconds: float = 5.0) -> Any:
+    def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
         end = time.monotonic() + seconds
         while not (value := holds()):
             assert time.monotonic() < end, "it did not happen in time"

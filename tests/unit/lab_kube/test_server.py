@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from motley_lab.kube.api import Api, Options, Target
+from motley_lab.kube.controllers import _keep
 from motley_lab.kube.errors import ApiError
 from motley_lab.kube.store import Store
 
@@ -298,6 +299,29 @@ def test_every_request_is_recorded(cluster: Cluster, space: str) -> None:
     lines = [json.loads(line) for line in (cluster.lab / "requests.jsonl").read_text().splitlines()]
     mine = [line for line in lines if line["agent"] == "pytest/1"][-1]
     assert (mine["server"], mine["node"], mine["method"], mine["dry_run"], mine["status"]) == ("kube", "x86-01", "POST", True, 201)
+
+
+def test_an_internal_error_is_a_status_and_a_controller_goes_on(cluster: Cluster, space: str, capfd: pytest.CaptureFixture[str]) -> None:
+    answer = cluster.call("PATCH", f"{space}/configmaps/kube-root-ca.crt", ["not an object"], kind="application/strategic-merge-patch+json")
+    assert (answer.status, answer["reason"]) == (500, "InternalError")
+    assert "Traceback" in capfd.readouterr().err
+    calls: list[int] = []
+
+    async def sync() -> None:
+        calls.append(1)
+        raise KeyError("odd")
+
+    async def run() -> None:
+        wake = asyncio.Event()
+        wake.set()
+        task = asyncio.create_task(_keep("test", sync, wake))
+        for _ in range(2):
+            await asyncio.sleep(0.3)
+            wake.set()
+        task.cancel()
+
+    asyncio.run(run())
+    assert len(calls) >= 2
 
 
 def test_client_certificates_and_strangers(cluster: Cluster, authority: Any) -> None:
