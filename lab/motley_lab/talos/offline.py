@@ -132,20 +132,10 @@ def validate(call: Call, contract: str) -> None:
     try:
         warnings = rules.validate(config, mode, strict=call["strict"])
     except rules.Errors as error:
-        if not call["strict"]:
-            err("".join(f"WARNING: {text}\n" for text in rules_warnings(config, mode)))
+        err("".join(f"WARNING: {text}\n" for text in error.warnings))
         raise Failure(str(error)) from None
     err("".join(f"WARNING: {text}\n" for text in warnings))
     out(f"{call['config']} is valid for {mode} mode\n")
-
-
-def rules_warnings(config: configs.Config, mode: str) -> list[str]:
-    """The warnings of a configuration that is refused: they are printed before the errors."""
-    from motley_lab.talos import validate as rules
-
-    warnings: list[str] = []
-    rules._classic(config, mode, [], warnings, installed=False)
-    return warnings
 
 
 def machineconfig_patch(call: Call, contract: str) -> None:
@@ -241,7 +231,7 @@ def _info(call: Call, context: Context) -> None:
         raise Failure("no current context" if not context.name else f'context "{context.name}" is not defined')
     current = context.current
     roles, end = pki.facts(pki.unb64(current["crt"]))
-    left, day = generate.expiry(end)
+    left, day = pki.remaining(end)
     if call["output"] == "json":
         shown = {"context": context.name, "nodes": current.get("nodes") or None, "endpoints": current.get("endpoints") or None,
                  "roles": roles, "certTTL": left, "certNotAfter": day}  # fmt: skip

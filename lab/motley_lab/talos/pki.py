@@ -57,11 +57,6 @@ def load_key(pem: str) -> CertificateIssuerPrivateKeyTypes:
     return serialization.load_pem_private_key(plain, None)  # type: ignore[return-value]
 
 
-def standard_pem(pem: str) -> str:
-    """A key with the label that OpenSSL knows."""
-    return pem.replace("ED25519 PRIVATE KEY", "PRIVATE KEY")
-
-
 def _new_key(kind: str) -> CertificateIssuerPrivateKeyTypes:
     if kind == "ed25519":
         return ed25519.Ed25519PrivateKey.generate()
@@ -77,13 +72,11 @@ def rsa_key() -> str:
     return _pem(rsa.generate_private_key(public_exponent=65537, key_size=2048), "rsa")
 
 
-def authority(organization: str, *, kind: str = "ec", common_name: str = "") -> Pair:
-    """A self-signed CA of ten years."""
+def authority(organization: str, kind: str) -> Pair:
+    """A self-signed CA of ten years; without an organization it is the front proxy's."""
     key = _new_key(kind)
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
-    if common_name:
-        attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
-    name = x509.Name(attributes)
+    attribute = (NameOID.ORGANIZATION_NAME, organization) if organization else (NameOID.COMMON_NAME, "front-proxy")
+    name = x509.Name([x509.NameAttribute(*attribute)])
     usage = x509.KeyUsage(True, False, False, False, False, True, False, False, False)
     builder = _builder(name, name, key, 3650)
     builder = builder.add_extension(x509.BasicConstraints(True, None), True).add_extension(usage, True)
@@ -132,6 +125,15 @@ def _name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+def remaining(end: datetime.datetime) -> tuple[str, str]:
+    """How long a certificate still holds, in the words of `config info`, and the day of its end."""
+    left = (end - datetime.datetime.now(datetime.UTC)).total_seconds()
+    units = (("year", 31104000), ("month", 2592000), ("week", 604800), ("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+    unit, size = next((row for row in units if abs(left) >= row[1]), units[-1])
+    count = int(abs(left) // size)
+    return f"{count} {unit}{'s' if count != 1 else ''} {'from now' if left > 0 else 'ago'}", f"{end:%Y-%m-%d}"
 
 
 def facts(pem: str) -> tuple[list[str], datetime.datetime]:
