@@ -49,7 +49,7 @@ class ActionModule(MotleyAction):
                 case "configured":
                     result = _update(context, talosctl, node, path, state, secrets, timeout=args["timeout"])
                 case "maintenance":
-                    result = _install(context, talosctl, node, path, text, timeout=args["timeout"])
+                    result = _install(context, talosctl, node, path, text, state, timeout=args["timeout"])
                 case _:
                     talos_node.note(context, name, f"note: {talos_node.describe(state)}; its configuration was rendered, not compared")
                     result = {"changed": True, "applied": False, "diff": _diff(name, "", text)}
@@ -217,7 +217,7 @@ def _not_as_remembered(
         case "configured":
             return _update(context, talosctl, node, path, state, secrets, timeout=timeout)
         case "maintenance":
-            return _install(context, talosctl, node, path, redact.redact(path.read_text(), secrets=secrets), timeout=timeout)
+            return _install(context, talosctl, node, path, redact.redact(path.read_text(), secrets=secrets), state, timeout=timeout)
     talos_node.note(context, node["name"], f"note: {talos_node.describe(state)}; its configuration was rendered, not compared")
     return {"changed": False, "applied": False}
 
@@ -235,7 +235,9 @@ def _refuse_reboot(context: Context, name: str, reboot: bool) -> None:
 
 
 # -- a node in maintenance mode ------------------------------------------------------------------------------------
-def _install(context: Context, talosctl: Talosctl, node: dict[str, Any], path: Path, text: str, *, timeout: int) -> dict[str, Any]:
+def _install(
+    context: Context, talosctl: Talosctl, node: dict[str, Any], path: Path, text: str, state: NodeState, *, timeout: int
+) -> dict[str, Any]:
     name, where = node["name"], talos_node.target(node)
     lock = talos_node.require_locked(context, name)
     _right_machine(talosctl, node, lock, image_arch=talos_node.image_of(context, name).arch)
@@ -247,12 +249,12 @@ def _install(context: Context, talosctl: Talosctl, node: dict[str, Any], path: P
     context.state.record_facts(name, {"installed": False, "bootstrapped": False, "image_proven": False}, source="talos_machine_config")
     talosctl.call(where, ["apply-config", "--file", str(path)], insecure=True, timeout=120, what="applying the first configuration")
     talos_node.note(context, name, f"installing Talos {lock['version']} to {node['install_disk']}")
-    _finish_install(context, talosctl, node, timeout=timeout)
+    _finish_install(context, talosctl, node, before=state.status.boot if state.status else "", timeout=timeout)
     return {**result, "applied": True}
 
 
-def _finish_install(context: Context, talosctl: Talosctl, node: dict[str, Any], *, timeout: int) -> None:
-    talos_node.wait_installed(context, talosctl, node, timeout=timeout)
+def _finish_install(context: Context, talosctl: Talosctl, node: dict[str, Any], *, timeout: int, before: str = "") -> None:
+    talos_node.wait_installed(context, talosctl, node, before=before, timeout=timeout)
     context.state.record_facts(node["name"], {"installed": True}, source="talosctl get machinestatus, get systemdisk")
 
 

@@ -63,6 +63,11 @@ class Factory:
             raise MotleyError(f"{self.url} gave no schematic ID", hint=_HINT)
         return identifier
 
+    def knows(self, identifier: str) -> bool:
+        """Whether the factory has this schematic; a private one may have been set up anew since it was registered."""
+        status, _body = self._request("GET", f"/schematics/{quote(identifier)}")
+        return status != 404
+
     def _json(self, body: str) -> Any:
         try:
             return json.loads(body)

@@ -19,11 +19,11 @@ def of_inventory(context: Context, name: str, *, register: bool = True) -> dict[
     image = talos_node.image_of(context, name)
     url = context.cluster()["talos"]["factory_url"]
     known = talos_node.locked(context, name)
-    if known and _is_current(known, image, url):
+    if known and _is_current(known, image, url) and (not register or _is_registered(known, url)):
         entry, changed = known, False
     else:
         entry = _registered(context, image, url, name, post=register and not context.check_mode)
-        changed = entry != known
+        changed = entry != known or known is not None
         talos_node.lock_node(context, name, entry)
     context.state.write_text(f"rendered/{name}/schematic.yaml", image.yaml)
     for text in image.warnings:
@@ -43,6 +43,14 @@ def _is_current(known: dict[str, Any], image: schematic.Image, url: str) -> bool
         url,
         image.secureboot,
     )
+
+
+def _is_registered(known: dict[str, Any], url: str) -> bool:
+    """Whether the factory still has it; one that does not answer is not needed for what is locked already."""
+    try:
+        return Factory(url, tries=1).knows(known["schematic"])
+    except MotleyError:
+        return True
 
 
 def _registered(context: Context, image: schematic.Image, url: str, name: str, *, post: bool) -> dict[str, Any]:

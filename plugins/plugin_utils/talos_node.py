@@ -29,6 +29,8 @@ WORK = ".work"
 INSTALL_SECONDS = 1800
 # A machine that does not answer may be in the middle of a reboot.
 ANSWER_SECONDS = 300
+# A machine leaves maintenance mode within seconds of its configuration.
+MAINTENANCE_SECONDS = 120
 _EVERY = 2.0
 
 
@@ -228,16 +230,22 @@ def wait_for_answer(context: Context, talosctl: Talosctl, node: Mapping[str, Any
     return found
 
 
-def wait_installed(context: Context, talosctl: Talosctl, node: Mapping[str, Any], *, timeout: float = INSTALL_SECONDS) -> NodeState:
+def wait_installed(
+    context: Context, talosctl: Talosctl, node: Mapping[str, Any], *, before: str = "", timeout: float = INSTALL_SECONDS
+) -> NodeState:
     """Wait until Talos runs from its disk. A control plane stays in `booting` until etcd is bootstrapped, so that counts.
 
     The machine stage alone does not tell the boot from the medium from the boot from the disk; the system disk does.
+    before is the boot in maintenance mode that took the configuration: a node that is there again could not install.
     """
+    began = since()
 
     def look() -> NodeState | None:
         state = talosctl.probe(target(node))
         if state.kind in ("foreign", "expired"):
             refuse_state(state, str(node["name"]))
+        if state.kind == "maintenance":
+            _refuse_failed_install(state, str(node["name"]), before=before, waited=since() - began)
         if state.kind != "configured" or state.stage not in resources.RUNNING_STAGES:
             return None
         with contextlib.suppress(MotleyError):  # it may go down between the two calls
@@ -249,6 +257,19 @@ def wait_installed(context: Context, talosctl: Talosctl, node: Mapping[str, Any]
         hint="look at its console: it shows the stage and why it waits; then run again, it goes on from here",
     )  # fmt: skip
     return found
+
+
+def _refuse_failed_install(state: NodeState, node: str, *, before: str, waited: float) -> None:
+    again = bool(before and state.status and state.status.boot != before)
+    if again or waited > MAINTENANCE_SECONDS:
+        raise MotleyError(
+            "the installation failed: the machine took its configuration and is in maintenance mode again"
+            if again
+            else f"the machine took its configuration and is still in maintenance mode after {waited:.0f} s",
+            hint="its console says why; most often it cannot pull the installer image: can the machine reach the factory (motley_factory_url), "
+            "by name (motley_nameservers) and with the right time (motley_timeservers)?",
+            node=node,
+        )
 
 
 def wait_back(
