@@ -31,6 +31,7 @@ INSTALL_SECONDS = 1800
 ANSWER_SECONDS = 300
 # A machine leaves maintenance mode within seconds of its configuration.
 MAINTENANCE_SECONDS = 120
+_SWITCH_SECONDS = 30
 _EVERY = 2.0
 
 
@@ -242,8 +243,8 @@ def wait_installed(
 
     def look() -> NodeState | None:
         state = talosctl.probe(target(node))
-        if state.kind in ("foreign", "expired"):
-            refuse_state(state, str(node["name"]))
+        if state.kind in ("foreign", "expired") and since() - began > _SWITCH_SECONDS:
+            refuse_state(state, str(node["name"]))  # earlier it may be in the middle of changing its certificates
         if state.kind == "maintenance":
             _refuse_failed_install(state, str(node["name"]), before=before, waited=since() - began)
         if state.kind != "configured" or state.stage not in resources.RUNNING_STAGES:

@@ -46,6 +46,7 @@ class NodeState:
     kind: StateKind
     status: resources.MachineStatus | None = None
     detail: str = ""
+    certain: bool = False  # one answer alone proves it
 
     @property
     def stage(self) -> str:
@@ -182,14 +183,16 @@ class Talosctl:
         """Find out what the node is to us; a reading call only.
 
         With credentials first, then without: the answer of one way of access explains the refusal of the other. Refusals
-        race with closed connections, so an unclear pair of answers is asked for again.
+        race with closed connections, so an unclear pair of answers is asked for again. So is a pair that says "foreign":
+        a node that leaves maintenance mode between the two calls gives the same pair, once.
         """
-        detail = ""
+        detail, foreign = "", 0
         for number in range(1, _TRIES + 1):
             state, detail = self._probe_once(target)
-            if state is not None:
+            foreign += bool(state and state.kind == "foreign")
+            if state is not None and (state.kind != "foreign" or foreign > 1 or not self.has_credentials or state.certain):
                 return state
-            self._sleep(_PAUSE * number)
+            self._sleep(1.0 if state else _PAUSE * number)
         return NodeState("unreachable", detail=detail)
 
     def _probe_once(self, target: Target) -> tuple[NodeState | None, str]:
@@ -200,7 +203,7 @@ class Talosctl:
             if outcome.ok:
                 return NodeState("configured", status), ""
             if outcome.kind in ("foreign", "expired"):
-                return NodeState("foreign" if outcome.kind == "foreign" else "expired", detail=outcome.desc), ""
+                return NodeState("foreign" if outcome.kind == "foreign" else "expired", detail=outcome.desc, certain=True), ""
             if outcome.kind == "retry" and not outcome.ambiguous:
                 return NodeState("unreachable", detail=outcome.desc), ""
             if outcome.kind in ("usage", "fatal"):

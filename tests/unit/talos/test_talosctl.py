@@ -162,6 +162,11 @@ def test_state_of_a_node_before_there_are_credentials(insecure: list[tuple[int, 
     assert all("--insecure" in argv for argv in runner.argv)
 
 
+def test_a_node_that_leaves_maintenance_between_two_calls_is_not_foreign(config: Path) -> None:
+    runner = FakeRunner([recorded("maint_secure_get"), answer("installed_booting")], [recorded(REQUIRED)])
+    assert _client(runner, config).probe(SPARK).kind == "configured"
+
+
 def test_a_probe_only_reads(config: Path) -> None:
     runner = FakeRunner([recorded("maint_secure_get")], [answer("maint_get_ms")])
     _client(runner, config).probe(SPARK)
