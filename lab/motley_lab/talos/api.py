@@ -200,7 +200,7 @@ def _get(machine: Machine, args: dict[str, Any]) -> Any:
     wanted = args.get("namespace") or kind.namespace
     if wanted not in ("network", "runtime", "cluster", "config", "k8s"):
         return {**head, "code": "PermissionDenied", "desc": f'namespace "{wanted}" is not supported'}
-    if kind.type in resources.SECRET and (machine.config is None or not args.get("admin")):
+    if kind.type == resources.SECRET and (machine.config is None or not args.get("admin")):
         return {**head, "code": "PermissionDenied", "desc": "not authorized"}
     items = resources.listed(machine, kind)
     if args.get("id"):

@@ -322,7 +322,8 @@ def health(session: Session) -> None:
             bad = check.startswith("etcd") and not reply["etcd"]
             unready = check.endswith("report ready") and reply["unready"]
             if bad or unready:
-                tell(f"waiting for {check}: " + ("some etcd members are not healthy" if bad else f"some nodes are not ready: {json.dumps(reply['unready'])}"))
+                why = "some etcd members are not healthy" if bad else f"some nodes are not ready: {json.dumps(reply['unready'])}"
+                tell(f"waiting for {check}: {why}")
                 break
             tell(f"waiting for {check}: OK")
         else:
@@ -593,7 +594,8 @@ def kubeconfig(session: Session) -> None:
     if call["force-context-name"]:
         old = re.search(r"^current-context: (.*)$", data, re.M)
         assert old is not None
-        data = data.replace(f"  name: {old[1]}\ncurrent-context: {old[1]}", f"  name: {call['force-context-name']}\ncurrent-context: {call['force-context-name']}")
+        marks = "  name: {0}\ncurrent-context: {0}"
+        data = data.replace(marks.format(old[1]), marks.format(call["force-context-name"]))
     where = call.arguments[0] if call.arguments else os.environ.get("KUBECONFIG") or os.path.join(os.environ.get("HOME", "/"), ".kube", "config")
     if where == "-":
         out(data)

@@ -173,7 +173,8 @@ def _deletions(node: yaml.MappingNode, kind: str, name: str) -> list[Deletion]:
                     continue
                 pair = next(((k.value, v.value) for k, v in item.value if k.value != "$patch"), None)
                 if pair is None:
-                    raise ConfigError(f"error processing patch delete statements at line 1: no key:val found in sequence node for path {'.'.join(path)}")
+                    where = "error processing patch delete statements at line 1: no key:val found in sequence node for path"
+                    raise ConfigError(f"{where} {'.'.join(path)}")
                 found.append(Deletion(kind, "", path, pair))
             gone = bool(value.value) and not kept
             value.value[:] = kept

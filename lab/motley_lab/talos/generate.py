@@ -86,7 +86,8 @@ def _extras(contract: str, options: dict[str, Any]) -> list[str]:
         document = "{apiVersion: v1alpha1, kind: DiscoveryServiceConfig, name: default, $patch: delete}"
         found.append("cluster: {discovery: {enabled: false}}" if contract == "1.13" else document)
     if options.get("with-kubespan"):
-        found.append("machine: {network: {kubespan: {enabled: true}}}" if contract == "1.13" else "{apiVersion: v1alpha1, kind: KubeSpanConfig, enabled: true}")
+        document = "{apiVersion: v1alpha1, kind: KubeSpanConfig, enabled: true}"
+        found.append("machine: {network: {kubespan: {enabled: true}}}" if contract == "1.13" else document)
     for registry in options.get("registry-mirror") or []:
         host, _, url = registry.partition("=")
         classic = {"machine": {"registries": {"mirrors": {host: {"endpoints": [url]}}}}}

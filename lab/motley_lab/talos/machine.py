@@ -638,23 +638,20 @@ class Machine:
 
     def services(self) -> list[tuple[str, str, str, str]]:
         """Service, state, health, last event."""
-        control = self.role in ("controlplane", "init")
-        names = ["apid", "auditd", "containerd", "cri", "dashboard", "kubelet", "machined", "syslogd", "udevd"]
-        rows: list[tuple[str, str, str, str]] = [(name, "Running", "?" if name in ("auditd", "dashboard") else "OK", "") for name in names + (["trustd"] if control else [])]
+        running, failed = ("Running", "OK", ""), ("Failed", "Fail", "Failed to run: exit code 1")
+        rows = dict.fromkeys(("apid", "containerd", "cri", "kubelet", "machined", "syslogd", "udevd"), running)
+        rows |= dict.fromkeys(("auditd", "dashboard"), ("Running", "?", ""))
         if not self.kubelet_runs():
-            rows = [("kubelet", "Waiting", "?", "Waiting for the Kubernetes API") if row[0] == "kubelet" else row for row in rows]
-        if control:
-            healthy = self.state["bootstrapped"] and not self.fault("etcd-unhealthy")
-            started = "Running" if self.state["bootstrapped"] else "Preparing"
-            rows.append(("etcd", started, "OK" if healthy else "Fail" if self.state["bootstrapped"] else "?",
-                         "" if self.state["bootstrapped"] else "Running pre state"))  # fmt: skip
+            rows["kubelet"] = ("Waiting", "?", "Waiting for the Kubernetes API")
+        if self.role in ("controlplane", "init"):
+            etcd = ("Running", "Fail" if self.fault("etcd-unhealthy") else "OK", "")
+            rows |= {"trustd": running, "etcd": etcd if self.state["bootstrapped"] else ("Preparing", "?", "Running pre state")}
         if any("nvidia-container-toolkit" in item["name"] for item in self.running()["extensions"]):
             works = self.gpu()["modules"]
-            rows.append(("ext-nvidia-persistenced", "Running" if works else "Failed", "OK" if works else "Fail",
-                         "" if works else "Failed to run: exit code 1"))  # fmt: skip
-            rows.append(("ext-nvidia-cdi-gen", "Finished" if works else "Failed", "?",
-                         "Service finished successfully" if works else "Failed to run: exit code 1"))  # fmt: skip
-        return [(n, s, h, e or f"Started task {n} (PID {2000 + i}) for container {n}") for i, (n, s, h, e) in enumerate(sorted(rows))]
+            rows["ext-nvidia-persistenced"] = running if works else failed
+            rows["ext-nvidia-cdi-gen"] = ("Finished", "?", "Service finished successfully") if works else failed
+        event = "Started task {0} (PID {1}) for container {0}"
+        return [(name, *row[:2], row[2] or event.format(name, 2000 + i)) for i, (name, row) in enumerate(sorted(rows.items()))]
 
     def members(self) -> list[dict[str, str]]:
         """All machines of the lab that carry the same cluster, as the discovery service would know them."""

@@ -1,26 +1,29 @@
 # Copyright (c) 2026, Motley contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The resources of a machine (`talosctl get`), made from its state and its hardware."""
+"""The resources of a machine (`talosctl get`), made from its state and its hardware.
+
+`tables/resources.txt` names the kinds (aliases, type, namespace, owner, columns), `tables/specs.json` what never changes.
+"""
 
 from __future__ import annotations
 
-import datetime
+import json
 import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from motley_lab.talos.schema import TABLES
+
 if TYPE_CHECKING:
     from motley_lab.talos.machine import Machine
 
-KERNELS = {"1.12": "6.18.42-talos", "1.13": "6.18.44-talos", "1.14": "6.18.51-talos"}
-_AMBIGUOUS = {
-    "ms": "machinestatuses.runtime.talos.dev manifeststatuses.kubernetes.talos.dev memorystats.perf.talos.dev mountstatuses.block.talos.dev",
-    "ss": "secretstatuses.kubernetes.talos.dev securitystates.talos.dev siderolinkstatuses.siderolink.talos.dev swapstatuses.block.talos.dev",
-}
-SECRET = ("MachineConfigs.config.talos.dev",)
+SECRET = "MachineConfigs.config.talos.dev"
+Rows = Iterator[tuple[Any, ...]]  # id, spec and, where they are not 1 and the boot, version and time of the last change
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Kind:
     @property
     def short(self) -> str:
         name = self.type.split(".")[0]
-        return name[:-2] if name.endswith(("ses", "sses")) and not name.endswith("Nodenames") else name.removesuffix("s")
+        return name[:-2] if name.endswith("ses") else name.removesuffix("s")
 
 
 class UnknownKind(Exception):
@@ -41,258 +44,204 @@ class UnknownKind(Exception):
 
 
 @cache
+def _fixed() -> Any:
+    return json.loads((TABLES / "specs.json").read_text(encoding="utf-8"))
+
+
+@cache
 def _kinds() -> dict[str, Kind]:
     found: dict[str, Kind] = {}
-    for line in (Path(__file__).parent / "tables" / "resources.txt").read_text(encoding="utf-8").splitlines():
+    for line in (TABLES / "resources.txt").read_text(encoding="utf-8").splitlines():
         aliases, kind, namespace, owner, columns = line.split("|")
         cells = tuple((cell.split("=")[0].replace("~", " "), cell.split("=")[1]) for cell in columns.split())
-        row = Kind(kind, namespace, owner, cells)
         parts = kind.lower().split(".")
         for alias in [*aliases.split(), *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]:
-            found[alias] = row
+            found[alias] = Kind(kind, namespace, owner, cells)
     return found
 
 
 def kind(name: str) -> Kind:
     low = name.lower()
-    if low in _AMBIGUOUS:
-        raise UnknownKind("InvalidArgument", f'resource type "{name}" is ambiguous: [{_AMBIGUOUS[low]}]')
+    if low in _fixed()["ambiguous"]:
+        raise UnknownKind("InvalidArgument", f'resource type "{name}" is ambiguous: [{_fixed()["ambiguous"][low]}]')
     if low not in _kinds():
         raise UnknownKind("NotFound", f'resource "{name}" is not registered')
     return _kinds()[low]
 
 
 def kernel(machine: Machine) -> str:
-    return KERNELS.get(machine.contract_of_release(), KERNELS["1.14"])
+    return str(_fixed()["kernels"].get(machine.contract_of_release(), "6.18.51-talos"))
 
 
 def pretty(size: int) -> str:
     """A size in decimal units, with one digit below ten."""
-    units, value, unit = ("kB", "MB", "GB", "TB", "PB"), float(size), "B"
-    for name in units:
+    value, unit = float(size), "B"
+    for name in ("kB", "MB", "GB", "TB", "PB"):
         if value < 1000:
             break
         value, unit = value / 1000, name
     return f"{value:.1f} {unit}" if unit != "B" and value < 10 else f"{value:.0f} {unit}"
 
 
-def stamp(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def listed(machine: Machine, wanted: Kind) -> list[dict[str, Any]]:
     """All objects of a kind, by id."""
-    rows = _MAKERS[wanted.type](machine)
     result = []
-    for key, spec, *rest in rows:
-        version = rest[0] if rest else 1
+    for key, spec, *rest in _MAKERS[wanted.type](machine):
         made = machine.state["booted_at"]
         metadata: dict[str, Any] = {
-            "created": stamp(made), "id": int(key) if key.isdigit() else key, "namespace": wanted.namespace, "owner": wanted.owner,
-            "phase": "running", "type": wanted.type, "updated": stamp(rest[1] if len(rest) > 1 else made), "version": version,
+            "created": _stamp(made), "id": int(key) if key.isdigit() else key, "namespace": wanted.namespace, "owner": wanted.owner,
+            "phase": "running", "type": wanted.type, "updated": _stamp(rest[1] if len(rest) > 1 else made),
+            "version": rest[0] if rest else 1,
         }  # fmt: skip
-        if wanted.type in SECRET:
+        if wanted.type == SECRET:
             metadata["annotations"] = {"talos.dev/yaml-spec": "1"}
         result.append({"metadata": metadata, "spec": spec})
     return result
 
 
-def _links(machine: Machine) -> list[tuple[Any, ...]]:
-    running = kernel(machine)
-    rows: list[tuple[Any, ...]] = []
+def _links(machine: Machine) -> Rows:
+    fixed, rows = _fixed(), {}
     for index, link in enumerate(machine.hardware["links"], 2):
-        vendor, _, product = str(link["pci_id"]).partition(":")
+        vendor, _, product = str(link["pci_id"]).lower().partition(":")
         up = _carrier(link["name"], bool(link.get("up")))
-        flags = "UP,BROADCAST,RUNNING,MULTICAST,LOWER_UP" if up else "UP,BROADCAST,MULTICAST"
-        spec: dict[str, Any] = {
-            "broadcastAddr": "ff:ff:ff:ff:ff:ff", "busPath": link["bus_path"], "driver": link["driver"], "driverVersion": running,
-            "duplex": "Full" if up else "Unknown", "flags": flags, "hardwareAddr": link["mac"], "index": index, "kind": "",
-            "linkIndex": 0, "linkState": up, "mtu": 1500, "operationalState": "up" if up else "down", "pciID": link["pci_id"],
-            "permanentAddr": link["mac"], "port": link["port"] if up else "Other", "product": link["product"],
-            "productID": f"0x{product.lower()}", "queueDisc": "mq", "slaveKind": "",
-            "speedMbit": link.get("speed_mbit", 4294967295) if up else 4294967295, "type": "ether", "vendor": link["vendor"],
-            "vendorID": f"0x{vendor.lower()}",
-        }  # fmt: skip
-        rows.append((link["name"], spec))
-    base = {"duplex": "Unknown", "linkIndex": 0, "port": "Other", "slaveKind": "", "permanentAddr": "", "broadcastAddr": "ff:ff:ff:ff:ff:ff"}
-    down = {**base, "flags": "BROADCAST,MULTICAST", "linkState": False, "operationalState": "down", "queueDisc": "noop", "mtu": 1500}
-    up_ = {**base, "flags": "UP,BROADCAST,RUNNING,MULTICAST,LOWER_UP", "linkState": True, "operationalState": "up", "queueDisc": "noqueue"}
+        spec = {**fixed["link"], **fixed["up" if up else "down"], "queueDisc": "mq"}
+        speed = link.get("speed_mbit", 4294967295) if up else 4294967295
+        spec |= {"busPath": link["bus_path"], "driver": link["driver"], "driverVersion": kernel(machine), "speedMbit": speed,
+                 "duplex": "Full" if up else "Unknown", "hardwareAddr": link["mac"], "index": index, "pciID": link["pci_id"],
+                 "permanentAddr": link["mac"], "port": link["port"] if up else "Other", "product": link["product"],
+                 "productID": f"0x{product}", "vendor": link["vendor"], "vendorID": f"0x{vendor}"}  # fmt: skip
+        rows[link["name"]] = spec
     tail = machine.hardware["links"][0]["mac"][-5:]
-    rows += [
-        ("lo", {**up_, "flags": "UP,LOOPBACK,RUNNING,LOWER_UP", "hardwareAddr": "00:00:00:00:00:00", "index": 1, "kind": "", "mtu": 65536,
-                "broadcastAddr": "00:00:00:00:00:00", "operationalState": "unknown", "type": "loopback"}),
-        ("bond0", {**down, "hardwareAddr": f"02:00:5e:aa:{tail}", "index": 20, "kind": "bond", "type": "ether",
-                   "bondMaster": {"mode": "balance-rr", "xmitHashPolicy": "layer2", "lacpRate": "slow"}}),
-        ("dummy0", {**down, "hardwareAddr": f"02:00:5e:ab:{tail}", "index": 21, "kind": "dummy", "type": "ether"}),
-        ("sit0", {**down, "hardwareAddr": "00:00:00:00", "index": 22, "kind": "sit", "type": "sit", "mtu": 1480}),
-        ("tunl0", {**down, "hardwareAddr": "00:00:00:00", "index": 23, "kind": "ipip", "type": "ipip", "mtu": 1480}),
-    ]  # fmt: skip
-    if machine.kubelet_runs():
-        rows += [
-            ("cni0", {**up_, "hardwareAddr": f"02:00:5e:ac:{tail}", "index": 30, "kind": "bridge", "type": "ether", "mtu": 1450}),
-            ("flannel.1", {**up_, "hardwareAddr": f"02:00:5e:ad:{tail}", "index": 31, "kind": "vxlan", "type": "ether", "mtu": 1450,
-                           "operationalState": "unknown"}),
-        ]  # fmt: skip
-    return sorted(rows, key=lambda row: row[0])
+    for row in fixed["virtual"]:
+        if row.get("pods") and not machine.kubelet_runs():
+            continue
+        own = {key: value for key, value in row.items() if key not in ("name", "up", "pods")}
+        address = f"02:00:5e:{row['index']:02x}:{tail}"
+        rows[row["name"]] = {**fixed["link"], **fixed["up" if row.get("up") else "down"], "hardwareAddr": address, **own}
+    yield from sorted(rows.items())
 
 
 def _carrier(name: str, default: bool) -> bool:
     """The real state of the namespace's interface, if it is there."""
+    folder = Path(f"/sys/class/net/{name}")
     try:
-        return Path(f"/sys/class/net/{name}/carrier").read_text(encoding="ascii").strip() == "1"
-    except OSError:
-        return default if not Path(f"/sys/class/net/{name}").exists() else False
+        return (folder / "carrier").read_text(encoding="ascii").strip() == "1"
+    except OSError:  # an interface that is down has no carrier to read
+        return default and not folder.exists()
 
 
-def _addresses(machine: Machine) -> list[tuple[Any, ...]]:
-    first, last = machine.hardware["links"][0]["name"], machine.hardware["links"][0]["mac"].split(":")
-    local = f"fe80::5eff:fe{last[3]}:{int(last[4] + last[5], 16):x}/64"
-    rows = [(first, 2, f"{machine.address}/24", "inet4", "global"), (first, 2, local, "inet6", "link"),
-            ("lo", 1, "127.0.0.1/8", "inet4", "host"), ("lo", 1, "::1/128", "inet6", "host")]  # fmt: skip
-    return [
-        (f"{link}/{address}", {"address": address, "family": family, "flags": "permanent" + (",noprefixroute" if address == "::1/128" else ""),
-                               "linkIndex": index, "linkName": link, "priority": 0, "scope": scope})
-        for link, index, address, family, scope in rows
-    ]  # fmt: skip
+def _addresses(machine: Machine) -> Rows:
+    first, mac = machine.hardware["links"][0]["name"], machine.hardware["links"][0]["mac"].split(":")
+    local = f"fe80::5eff:fe{mac[3]}:{int(mac[4] + mac[5], 16):x}/64"
+    for link, index, address, family, scope in (
+        (first, 2, f"{machine.address}/24", "inet4", "global"), (first, 2, local, "inet6", "link"),
+        ("lo", 1, "127.0.0.1/8", "inet4", "host"), ("lo", 1, "::1/128", "inet6", "host"),
+    ):  # fmt: skip
+        flags = "permanent,noprefixroute" if address == "::1/128" else "permanent"
+        yield f"{link}/{address}", {"address": address, "family": family, "flags": flags, "linkIndex": index, "linkName": link, "priority": 0,
+                                    "scope": scope}  # fmt: skip
 
 
-def _routes(machine: Machine) -> list[tuple[Any, ...]]:
-    first = machine.hardware["links"][0]["name"]
-    network = ".".join(machine.address.split(".")[:3]) + ".0/24"
-    gateway = machine.facts.get("gateway") or ".".join(machine.address.split(".")[:3]) + ".1"
-    base = {"family": "inet4", "flags": "", "outLinkIndex": 2, "outLinkName": first, "priority": 1024, "table": "main", "type": "unicast"}
-    return [
-        (f"inet4//{network}/1024", {**base, "dst": network, "gateway": "", "protocol": "kernel", "scope": "link", "src": machine.address}),
-        (f"inet4/{gateway}//1024", {**base, "dst": "", "gateway": gateway, "protocol": "dhcp", "scope": "global", "src": ""}),
-    ]
+def _routes(machine: Machine) -> Rows:
+    stem = ".".join(machine.address.split(".")[:3])
+    base = {**_fixed()["route"], "outLinkName": machine.hardware["links"][0]["name"]}
+    yield f"inet4//{stem}.0/24/1024", {**base, "dst": f"{stem}.0/24", "gateway": "", "protocol": "kernel", "scope": "link", "src": machine.address}
+    yield f"inet4/{stem}.1//1024", {**base, "dst": "", "gateway": f"{stem}.1", "protocol": "dhcp", "scope": "global", "src": ""}
 
 
-def _disks(machine: Machine) -> list[tuple[Any, ...]]:
-    loop = {"bus_path": "/virtual", "cdrom": False, "dev_path": "/dev/loop0", "io_size": 512, "pretty_size": "74 kB", "readonly": True,
-            "sector_size": 512, "size": 73728, "sub_system": "/sys/class/block"}  # fmt: skip
-    rows: list[tuple[Any, ...]] = [("loop0", loop)]
+def _disks(machine: Machine) -> Rows:
+    yield "loop0", _fixed()["loop"]
     for disk in machine.hardware["disks"]:
         name = disk["path"].removeprefix("/dev/")
-        kind_ = "nvme" if name.startswith("nvme") else "sata"
-        spec = {"bus_path": f"/pci0000:00/0000:00:1d.0/0000:04:00.0/nvme/{name[:5]}/{name}", "cdrom": False, "dev_path": disk["path"],
-                "io_size": 512, "model": disk.get("model", "Lab disk"), "pretty_size": pretty(disk["size"]), "readonly": False,
-                "sector_size": 512, "serial": f"LAB{machine.name.upper()}", "size": disk["size"], "sub_system": "/sys/class/block",
-                "transport": kind_, "wwid": f"eui.0025380000{len(machine.name):06d}"}  # fmt: skip
-        rows.append((name, spec))
-    return rows
+        yield name, {**_fixed()["disk"], "bus_path": f"/pci0000:00/0000:00:1d.0/0000:04:00.0/{name}", "dev_path": disk["path"],
+                     "model": disk.get("model", "Lab disk"), "pretty_size": pretty(disk["size"]), "serial": f"LAB{machine.name.upper()}",
+                     "size": disk["size"], "transport": "nvme" if name.startswith("nvme") else "sata",
+                     "wwid": f"eui.0025380000{len(name):06d}"}  # fmt: skip
 
 
-def _volumes(machine: Machine) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
+def _volumes(machine: Machine) -> Rows:
     for disk in machine.hardware["disks"]:
-        name, path = disk["path"].removeprefix("/dev/"), disk["path"]
-        parts = machine.partitions(disk)
-        whole = {"devPath": path, "devicePath": f"/devices/{name}", "parent": "", "parentDevPath": "", "type": "disk", "size": disk["size"],
-                 "prettySize": pretty(disk["size"]), "sectorSize": 512, "ioSize": 512, "name": "gpt" if parts else "", "label": ""}  # fmt: skip
-        rows.append((name, whole))
+        name, parts = disk["path"].removeprefix("/dev/"), machine.partitions(disk)
+        base = {"sectorSize": 512, "ioSize": 512}
+        yield name, {**base, "devPath": disk["path"], "devicePath": f"/devices/{name}", "parent": "", "parentDevPath": "", "type": "disk",
+                     "size": disk["size"], "prettySize": pretty(disk["size"]), "name": "gpt" if parts else "", "label": ""}  # fmt: skip
         for number, part in enumerate(parts, 1):
             key = f"{name}{'p' if name[-1].isdigit() else ''}{number}"
-            label = part.get("partition_label") or part.get("label") or ""
-            rows.append((key, {
-                "devPath": f"/dev/{key}", "devicePath": f"/devices/{name}/{key}", "parent": name, "parentDevPath": path, "type": "partition",
-                "size": part["size"], "prettySize": pretty(part["size"]), "sectorSize": 512, "ioSize": 512,
-                "name": part.get("filesystem") or part.get("name") or "", "label": part.get("label") or "", "partitionLabel": label,
-                "partitionIndex": number,
-            }))  # fmt: skip
-    return rows
+            label = part.get("label") or ""
+            yield key, {**base, "devPath": f"/dev/{key}", "devicePath": f"/devices/{name}/{key}", "parent": name, "parentDevPath": disk["path"],
+                        "type": "partition", "size": part["size"], "prettySize": pretty(part["size"]), "name": part.get("filesystem") or "",
+                        "label": label, "partitionLabel": part.get("partition_label") or label, "partitionIndex": number}  # fmt: skip
 
 
-def _extensions(machine: Machine) -> list[tuple[Any, ...]]:
-    slot = machine.running()
-    release = slot["version"]
-    rows: list[tuple[Any, ...]] = []
-
-    def add(image: str, metadata: dict[str, Any]) -> None:
-        number = len(rows)
-        rows.append((str(number), {"image": f"{number:03d}.{image}.sqsh", "metadata": metadata}))
-
-    minor = re.sub(r"\.\d+(-.*)?$", ".0", release)
+def _extensions(machine: Machine) -> Rows:
+    slot, rows = machine.running(), []
+    minor = re.sub(r"\.\d+(-.*)?$", ".0", slot["version"])
     for item in slot["extensions"]:
-        short = item["name"].split("/")[-1]
-        add(f"ghcr.io-{item['name'].replace('/', '-')}-{item['tag']}", {
-            "author": item.get("author", "Sidero Labs"), "compatibility": {"talos": {"version": f">= {minor}"}},
-            "description": str(item.get("description", "")).strip(), "name": short, "version": item["tag"],
-        })  # fmt: skip
-    add("schematic", {
-        "author": "Image Factory (https://factory.talos.dev/)", "compatibility": {"talos": {"version": ">= 1.0.0"}},
-        "description": "Virtual extension which specifies the schematic of the image built with schematic.",
-        "extraInfo": slot["schematic_text"], "name": "schematic", "version": slot["schematic"],
-    })  # fmt: skip
-    add("modules.dep", {
-        "author": "Talos Machinery", "compatibility": {"talos": {"version": ""}}, "description": "Combined modules.dep for all extensions",
-        "name": "modules.dep", "version": kernel(machine),
-    })  # fmt: skip
-    return rows
+        metadata = {"author": item.get("author", "Sidero Labs"), "compatibility": {"talos": {"version": f">= {minor}"}},
+                    "description": str(item.get("description", "")).strip(), "name": item["name"].split("/")[-1], "version": item["tag"]}  # fmt: skip
+        rows.append((f"ghcr.io-{item['name'].replace('/', '-')}-{item['tag']}", metadata))
+    rows.append(("schematic", {**_fixed()["schematic"], "extraInfo": slot["schematic_text"], "version": slot["schematic"]}))
+    rows.append(("modules.dep", {**_fixed()["modules.dep"], "version": kernel(machine)}))
+    for number, (image, metadata) in enumerate(rows):
+        yield str(number), {"image": f"{number:03d}.{image}.sqsh", "metadata": metadata}
 
 
-def _status(machine: Machine) -> list[tuple[Any, ...]]:
+def _status(machine: Machine) -> Rows:
     ready, unmet = machine.readiness()
-    conditions = [{"name": name, "reason": reason} for name, reason in unmet]
-    spec = {"stage": machine.state["stage"], "status": {"ready": ready, "unmetConditions": conditions}}
-    return [("machine", spec, machine.state.get("stage_version", 1), machine.state.get("stage_since", machine.state["booted_at"]))]
+    spec = {"stage": machine.state["stage"], "status": {"ready": ready, "unmetConditions": [{"name": n, "reason": r} for n, r in unmet]}}
+    yield "machine", spec, machine.state.get("stage_version", 1), machine.state.get("stage_since", machine.state["booted_at"])
 
 
-def _modules(machine: Machine) -> list[tuple[Any, ...]]:
-    if machine.state["stage"] == "maintenance":
-        return []
-    needs = {"nvidia": ["nvidia_uvm", "nvidia_modeset"], "nvidia_modeset": ["nvidia_drm"]}
-    rows: list[tuple[Any, ...]] = []
-    for name in sorted(machine.loaded_modules()):
-        spec: dict[str, Any] = {"address": "0x0000000000000000", "referenceCount": 0, "size": 131072, "state": "Live"}
-        users = [user for user in needs.get(name, []) if user in machine.loaded_modules()]
-        rows.append((name, {**spec, "dependencies": users, "referenceCount": len(users)} if users else spec))
-    return rows
+def _modules(machine: Machine) -> Rows:
+    loaded = machine.loaded_modules() if machine.config else []
+    users = {"nvidia": ["nvidia_uvm", "nvidia_modeset"], "nvidia_modeset": ["nvidia_drm"]}
+    for name in loaded:
+        used = [user for user in users.get(name, []) if user in loaded]
+        spec = {"address": "0x0000000000000000", "referenceCount": len(used), "size": 131072, "state": "Live"}
+        yield name, {**spec, "dependencies": used} if used else spec
 
 
-def _members(machine: Machine) -> list[tuple[Any, ...]]:
-    if machine.state["stage"] not in ("running", "booting"):
-        return []
-    rows = []
-    for other in machine.members():
-        spec: dict[str, Any] = {
-            "addresses": [other["address"]], "hostname": other["hostname"], "machineType": other["type"], "nodeId": other["id"],
-            "operatingSystem": f"Talos ({other['version']})",
-        }  # fmt: skip
-        rows.append((other["hostname"], {**spec, "controlPlane": {"port": 6443}} if other["type"] == "controlplane" else spec))
-    return sorted(rows, key=lambda row: row[0])
+def _members(machine: Machine) -> Rows:
+    for other in sorted(machine.members() if machine.config else [], key=lambda item: item["hostname"]):
+        spec: dict[str, Any] = {"addresses": [other["address"]], "hostname": other["hostname"], "machineType": other["type"], "nodeId": other["id"],
+                                "operatingSystem": f"Talos ({other['version']})"}  # fmt: skip
+        yield other["hostname"], {**spec, "controlPlane": {"port": 6443}} if other["type"] == "controlplane" else spec
 
 
-def _configs(machine: Machine) -> list[tuple[Any, ...]]:
-    if machine.config is None:
-        return []
-    kept = machine.state.get("staged") or machine.state["config"]
-    version = machine.state.get("config_version", 1)
-    return [("persistent", kept, version), ("v1alpha1", machine.state["config"], version)]
+def _configs(machine: Machine) -> Rows:
+    if machine.config is not None:
+        yield "persistent", machine.state.get("staged") or machine.state["config"], machine.state["config_version"]
+        yield "v1alpha1", machine.state["config"], machine.state["config_version"]
 
 
-def _system_disk(machine: Machine) -> list[tuple[Any, ...]]:
-    path = machine.state.get("system_disk") if machine.state["installed"] else None
-    return [("system-disk", {"devPath": path, "diskID": path.removeprefix("/dev/")})] if path else []
+def _system_disk(machine: Machine) -> Rows:
+    if machine.state["installed"]:
+        path = machine.state["system_disk"]
+        yield "system-disk", {"devPath": path, "diskID": path.removeprefix("/dev/")}
 
 
-def _volume_status(machine: Machine) -> list[tuple[Any, ...]]:
-    if not machine.state["installed"]:
-        return []
-    disk = next(d for d in machine.hardware["disks"] if d["path"] == machine.state["system_disk"])
-    return [
-        (part["partition_label"], {"type": "partition", "phase": "ready", "location": f"{disk['path']}p{number}", "size": part["size"],
-                                   "prettySize": pretty(part["size"])})
-        for number, part in enumerate(machine.partitions(disk), 1)
-        if part["partition_label"] in ("META", "STATE", "EPHEMERAL")
-    ]  # fmt: skip
+def _volume_status(machine: Machine) -> Rows:
+    for disk in machine.hardware["disks"] if machine.state["installed"] else []:
+        for number, part in enumerate(machine.partitions(disk), 1):
+            if part.get("partition_label") in ("META", "STATE", "EPHEMERAL"):
+                yield part["partition_label"], {"type": "partition", "phase": "ready", "location": f"{disk['path']}p{number}",
+                                                "size": part["size"], "prettySize": pretty(part["size"])}  # fmt: skip
 
 
-def _addressed(machine: Machine) -> list[tuple[Any, ...]]:
-    spec = {"addresses": [f"{machine.address}/24"], "sortAlgorithm": "v1"}
-    return [(key, spec) for key in ("accumulative", "current", "default", "routed")]
+def _nodename(machine: Machine) -> Rows:
+    if machine.config:
+        yield "nodename", {"hostnameVersion": "1", "nodename": machine.hostname, "skipNodeRegistration": False}
 
 
-_SECURITY = {"bootedWithUKI": True, "moduleSignatureEnforced": True, "secureBoot": False, "selinuxState": "enabled, permissive"}
+def _addressed(machine: Machine) -> Rows:
+    for key in ("accumulative", "current", "default", "routed"):
+        yield key, {"addresses": [f"{machine.address}/24"], "sortAlgorithm": "v1"}
+
+
 _MAKERS: dict[str, Any] = {
     "LinkStatuses.net.talos.dev": _links,
     "AddressStatuses.net.talos.dev": _addresses,
@@ -307,12 +256,10 @@ _MAKERS: dict[str, Any] = {
     "MachineStatuses.runtime.talos.dev": _status,
     "KernelCmdlines.runtime.talos.dev": lambda m: [("cmdline", {"cmdline": m.cmdline()})],
     "LoadedKernelModules.runtime.talos.dev": _modules,
-    "SecurityStates.talos.dev": lambda m: [("securitystate", _SECURITY)],
+    "SecurityStates.talos.dev": lambda m: [("securitystate", _fixed()["security"])],
     "MetaKeys.runtime.talos.dev": lambda m: [],
     "Members.cluster.talos.dev": _members,
-    "Nodenames.kubernetes.talos.dev": lambda m: [
-        ("nodename", {"hostnameVersion": "1", "nodename": m.hostname, "skipNodeRegistration": False})
-    ] if m.config else [],
+    "Nodenames.kubernetes.talos.dev": _nodename,
     "MachineTypes.config.talos.dev": lambda m: [("machine-type", m.role)] if m.config else [],
-    "MachineConfigs.config.talos.dev": _configs,
-}  # fmt: skip
+    SECRET: _configs,
+}
