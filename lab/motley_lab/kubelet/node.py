@@ -199,7 +199,8 @@ class Node:
         if image.view == "engine":
             folder = "/opt/lab-engine/bin" if self.facts["engine"] == "stub" else f"{self.facts['engine_venv']}/bin"
             made |= {
-                "PATH": f"{folder}:{made['PATH']}", "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "MOTLEY_LAB_MP": "fork",
+                "PATH": f"{folder}:{made['PATH']}", "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "MOTLEY_LAB_MP": "fork", "TORCH_COMPILE_DISABLE": "1",  # compiling for two CPUs takes minutes
                 "HF_ENDPOINT": self.service, "HF_HUB_DISABLE_XET": "1", "VLLM_NO_USAGE_STATS": "1", "NVIDIA_VISIBLE_DEVICES": "all",
                 "NVIDIA_DRIVER_CAPABILITIES": "compute,utility", "PYTHONUNBUFFERED": "1",
             }  # fmt: skip
