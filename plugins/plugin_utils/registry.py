@@ -126,12 +126,9 @@ class Registry:
                 return self._fetch(url, reference, accept)
             except RegistryError as error:
                 failures.append(error)
-        first = failures[0]
-        if len(failures) > 1:
-            first = RegistryError(
-                "; ".join(dict.fromkeys(f.message for f in failures)), status=failures[-1].status, hint=failures[-1].hint or failures[0].hint
-            )
-        raise first
+        # Of a mirror and the registry behind it, the one that answered knows more.
+        telling = next((f for f in failures if f.status), failures[0])
+        raise RegistryError("; ".join(dict.fromkeys(f.message for f in failures)), status=telling.status, hint=telling.hint)
 
     def _fetch(self, url: str, reference: Reference, accept: str) -> tuple[bytes, dict[str, str]]:
         host = urllib.parse.urlsplit(url).netloc

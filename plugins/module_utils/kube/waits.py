@@ -178,8 +178,7 @@ _REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("violates PodSecurity",),
         "the namespace needs the label pod-security.kubernetes.io/enforce=privileged: run --tags ray_cluster, which sets it (and audit and warn)",
     ),
-    (("RuntimeClass", "not found"), "the RuntimeClass was never applied: run --tags gpu_device_plugin"),
-    (("untimeClass", "not found"), "the RuntimeClass was never applied: run --tags gpu_device_plugin"),
+    (("runtimeclass", "not found"), "the RuntimeClass was never applied: run --tags gpu_device_plugin"),
     (
         ("no runtime for", "is configured"),
         "the node's container runtime does not know the handler: its NVIDIA toolkit extension is missing (run --tags talos_image)",
@@ -202,7 +201,8 @@ _REMEDIES: tuple[tuple[tuple[str, ...], str], ...] = (
 
 def remedy(message: str) -> str:
     """What to do about a message; empty if it is not known."""
+    said = message.lower()
     for parts, text in _REMEDIES:
-        if all(part in message for part in parts):
+        if all(part.lower() in said for part in parts):
             return text
     return ""
