@@ -116,8 +116,8 @@ def _hook(worker_base: Any) -> None:
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         inner(self, *args, **kwargs)
-        _after(self, "load_model", lambda *rest: write(self, "load"))
-        _after(self, "initialize_from_config", lambda kv, *rest: write(self, "kv", kv))
+        _after(self, "load_model", lambda *_rest: write(self, "load"))
+        _after(self, "initialize_from_config", lambda kv, *_rest: write(self, "kv", kv))
 
     worker_base._motley_init = inner
     worker_base.__init__ = init
