@@ -161,8 +161,12 @@ def _without(setting: Setting, found: Found | None) -> list[Row]:
     used = list(dict.fromkeys(d.node for d in found.devices)) if found else [n.name for n in setting.cluster.nodes if n.devices]
     if len([n for n in setting.cluster.nodes if n.devices]) < 3 or len(used) < 2:
         return []  # with two nodes this is the same as each alone
-    out = []
+    out, seen = [], set()
     for name in used:
+        key = (name == setting.engine_node, *(d.kind for d in setting.cluster.node(name).devices))
+        if key in seen and len(used) > 4:
+            continue  # of many nodes that are alike, one is left out
+        seen.add(key)
         rest = [d for n in setting.cluster.nodes if n.name != name for d in n.devices]
         out.append(_best_of(f"without {name}", setting, rest, moved=name == setting.engine_node))
     return out
@@ -170,12 +174,18 @@ def _without(setting: Setting, found: Found | None) -> list[Row]:
 
 def _alone(setting: Setting) -> list[Row]:
     nodes = [n for n in setting.cluster.nodes if n.devices]
-    return [_best_of(f"{n.name} alone", setting, n.devices, moved=n.name != setting.engine_node) for n in nodes] if len(nodes) > 1 else []
+    if len(nodes) > 4:
+        nodes = list({(n.name == setting.engine_node, *(d.kind for d in n.devices)): n for n in reversed(nodes)}.values())[::-1]
+    return (
+        [_best_of(f"{n.name} alone", setting, n.devices, moved=n.name != setting.engine_node) for n in nodes]
+        if len(setting.cluster.nodes) > 1
+        else []
+    )
 
 
 def _best_of(name: str, setting: Setting, devices: Sequence[Device], *, moved: bool) -> Row:
     trial = replace(setting, engine_node=None) if moved else setting
-    found = search.best(trial, devices)
+    found = search.best(trial, devices, most=search.FEW_LINES)
     return _row(name, found, "" if found else room_reason(trial, devices))
 
 
@@ -210,7 +220,7 @@ def front(setting: Setting, found: Found | None) -> list[Row]:
     rows: list[Row] = [_row(setting.objective, found)]
     for objective in ("latency", "throughput", "balanced", "capacity"):
         if objective != setting.objective:
-            other = search.best(replace(setting, objective=objective))
+            other = search.best(replace(setting, objective=objective), most=search.FEW_LINES)
             if other:
                 rows.append(_row(objective, other))
     figures = ("single_stream_tok_s", "throughput_tok_s", "kv_tokens")
@@ -274,15 +284,21 @@ def _candidates(setting: Setting) -> list[tuple[Setting, str, str]]:
         if search.best(raised):
             out.append((raised, f"gpu_memory_utilization {percent / 100:g}", "less memory left for anything beside the engine"))
             break
-    for kind in {d.kind: d for n in setting.cluster.nodes for d in n.devices}.values():
-        out.append((_one_more(setting, kind), f"one more {kind.accelerator} in {kind.node}", "one device"))
+    for device in {d.kind: d for n in setting.cluster.nodes for d in n.devices}.values():
+        where = f"one more node like {device.node}" if device.unified else f"one more {device.accelerator} in {device.node}"
+        out.append((_one_more(setting, device), where, "one machine" if device.unified else "one device"))
     return out
 
 
 def _one_more(setting: Setting, device: Device) -> Setting:
-    nodes = tuple(
-        replace(n, devices=(*n.devices, replace(device, index=len(n.devices)))) if n.name == device.node else n for n in setting.cluster.nodes
-    )
+    """The cluster with one more such device: in its node, or, where memory is the machine's own, in a node of its own."""
+    node, nodes = setting.cluster.node(device.node), setting.cluster.nodes
+    if device.unified:
+        twin = replace(node, name=f"{node.name} twin", address=f"{node.address} twin", devices=())
+        nodes = (*nodes, replace(twin, devices=tuple(replace(d, node=twin.name) for d in node.devices)))
+    else:
+        grown = replace(node, devices=(*node.devices, replace(device, index=len(node.devices))))
+        nodes = tuple(grown if n.name == node.name else n for n in nodes)
     return replace(setting, cluster=replace(setting.cluster, nodes=nodes))
 
 

@@ -12,7 +12,7 @@ are equal, only the first and the last stage matter; otherwise every order that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,9 @@ from ansible_collections.motley.inference.plugins.module_utils.planner.lines imp
 )
 from ansible_collections.motley.inference.plugins.module_utils.planner.partition import EPSILON, INFINITE, Line, Score
 
-MOST_LINES, MOST_STEPS = 4000, 40000  # lines worked out, and orders looked at, before the search stops and states its gap
+MOST_LINES = 2000  # lines worked out one by one before the search stops and states its gap
+FEW_LINES = 200  # the same for an alternative
+STEPS_PER_LINE = 4  # orders looked at for each, as many are alike
 
 
 @dataclass(frozen=True)
@@ -150,11 +152,25 @@ class _Ceilings:
 
     def ceiling(self, kinds: Sequence[int], rates: Sequence[float], nodes: int, inside: int, tensor: int) -> float:
         """kinds: devices of each kind. rates: theirs, fastest first. inside: tensor groups that may lie inside a node."""
-        setting, frame = self.frame.setting, self.frame
-        model, world = setting.model, len(rates)
+        world = len(rates)
         pipeline = world // tensor
-        rates = rates[tensor - 1 :: tensor]
-        rooms = self.rooms(kinds, self.fraction(kinds), tensor, world)[tensor - 1 :: tensor]
+        rooms = self.rooms(kinds, self.fraction(kinds), tensor, world)
+        return self._bound(rates[tensor - 1 :: tensor], rooms[tensor - 1 :: tensor], nodes, inside, tensor, pipeline)
+
+    def grouped(self, devices: Sequence[Device], tensor: int, fraction: float) -> float:
+        """Ceiling for given tensor groups of single-device nodes, in any order."""
+        rates, rooms = [], []
+        for i in range(0, len(devices), tensor):
+            group = devices[i : i + tensor]
+            rates.append(min([d.bandwidth for d in group]))
+            rooms.append(min([self.frame.room(d, fraction, tensor, world=len(devices), last=False) for d in group]))
+        rates.sort(reverse=True)
+        rooms.sort(reverse=True)
+        return self._bound(rates, rooms, len(devices), len(rates) if tensor == 1 else 0, tensor, len(rates))
+
+    def _bound(self, rates: Sequence[float], rooms: Sequence[int], nodes: int, inside: int, tensor: int, pipeline: int) -> float:
+        """rates, rooms: of the stages, largest first."""
+        setting, frame, model = self.frame.setting, self.frame, self.frame.setting.model
         weight, rope = self.least_weights(tensor)
         page, need = frame.page(tensor), frame.need(pipeline)
         if setting.objective == "capacity":
@@ -259,26 +275,89 @@ def _pick(group: Class, option: int, node: Node) -> tuple[Device, ...]:
 
 
 def _rearranged(items: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every different order of items of which some are equal."""
-    if not items:
-        yield ()
-        return
-    for item in sorted(set(items)):
-        rest = list(items)
-        rest.remove(item)
-        for tail in _rearranged(rest):
-            yield (item, *tail)
+    """Every different order of items of which some are equal, in lexicographic order."""
+    line = sorted(items)
+    while True:
+        yield tuple(line)
+        i = len(line) - 2
+        while i >= 0 and line[i] >= line[i + 1]:
+            i -= 1
+        if i < 0:
+            return
+        j = len(line) - 1
+        while line[j] <= line[i]:
+            j -= 1
+        line[i], line[j] = line[j], line[i]
+        line[i + 1 :] = reversed(line[i + 1 :])
+
+
+def groupings(items: Sequence[Any], size: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Every way to part items, of which some are equal, into groups of a size; order inside and between groups does not count."""
+
+    def part(left: list[Any], least: tuple[Any, ...]) -> Iterator[list[tuple[Any, ...]]]:
+        if not left:
+            yield []
+            return
+        seen = set()
+        for rest in itertools.combinations(left[1:], size - 1):
+            group = (left[0], *rest)
+            if group < least or group in seen:
+                continue
+            seen.add(group)
+            remaining = list(left)
+            for item in group:
+                remaining.remove(item)
+            for tail in part(remaining, group):
+                yield [group, *tail]
+
+    yield from part(sorted(items), ())
 
 
 def _free_orders(setting: Setting, found: Sequence[Class], choice: Choice) -> Iterator[tuple[Device, ...]]:
     """The native launcher: any order of nodes; nodes of one class are interchangeable."""
-    uses = [(c, o) for c, per_class in enumerate(choice) for o, count in per_class for _again in range(count)]
-    fixed = next((c for c, group in enumerate(found) if group.nodes[0].name == setting.engine_node), None)
-    for order in _rearranged(uses):
-        if fixed is not None and order[0][0] != fixed:
+    fixed = _engine_class(setting, found)
+    for order in _rearranged(_uses(choice)):
+        if fixed is None or order[0][0] == fixed:
+            yield _place(found, order)
+
+
+def _engine_class(setting: Setting, found: Sequence[Class]) -> int | None:
+    return next((c for c, group in enumerate(found) if group.nodes[0].name == setting.engine_node), None)
+
+
+def _uses(choice: Choice) -> list[tuple[int, int]]:
+    return [(c, o) for c, per_class in enumerate(choice) for o, count in per_class for _again in range(count)]
+
+
+def _place(found: Sequence[Class], order: Sequence[tuple[int, int]]) -> tuple[Device, ...]:
+    """Devices for classes and options in order."""
+    free = [iter(group.nodes) for group in found]
+    return tuple(d for c, o in order for d in _pick(found[c], o, next(free[c])))
+
+
+def grouped_layouts(
+    setting: Setting, found: Sequence[Class], choice: Choice, tensor: int, promising: Callable[[tuple[Device, ...]], bool]
+) -> Iterator[tuple[Device, ...]]:
+    """The native launcher with one device a node and equal links: only the groups, and which of them begins and ends, matter."""
+    fixed = _engine_class(setting, found)
+    for groups in groupings(_uses(choice), tensor):
+        if not promising(_place(found, [use for group in groups for use in group])):
             continue
-        free = [iter(group.nodes) for group in found]
-        yield tuple(d for c, o in order for d in _pick(found[c], o, next(free[c])))
+        kinds = sorted(set(groups))
+        for first, last in itertools.product(kinds, kinds) if len(groups) > 1 else [(groups[0], groups[0])]:
+            rest = list(groups)
+            rest.remove(first)
+            if len(groups) > 1 and last not in rest:
+                continue
+            heads = [use for use in first if fixed in (None, use[0])]
+            if not heads:
+                continue
+            inner = list(first)
+            inner.remove(heads[0])
+            if rest:
+                rest.remove(last)
+            tail = [use for group in [*rest, *([last] if len(groups) > 1 else [])] for use in group]
+            yield _place(found, [heads[0], *inner, *tail])
 
 
 def _ruled_orders(setting: Setting, found: Sequence[Class], choice: Choice) -> Iterator[tuple[Device, ...]]:
@@ -343,21 +422,24 @@ def _edge_layout(
 # ---------------------------------------------------------------------------------------------------------------- search
 
 
-def best(setting: Setting, devices: Sequence[Device] | None = None) -> Found | None:
+def best(setting: Setting, devices: Sequence[Device] | None = None, *, most: int = MOST_LINES) -> Found | None:
     """The best placement over everything that is not fixed; None if nothing starts."""
     frame = Frame(setting)
-    found = _Search(frame, classes(setting, devices)).run()
+    found = _Search(frame, classes(setting, devices), most).run()
     return polished(setting, found) if found else None
 
 
 class _Search:
     """Best first over choices of devices."""
 
-    def __init__(self, frame: Frame, found: list[Class]) -> None:
-        self.frame, self.classes = frame, found
+    def __init__(self, frame: Frame, found: list[Class], most: int = MOST_LINES) -> None:
+        self.frame, self.classes, self.most = frame, found, most
         self.ceilings = _Ceilings(frame, found)
         self.seen: set[tuple[object, ...]] = set()
         self.tried = self.steps = 0
+        model = frame.setting.model
+        # Layers cost the same, whatever the order of middle stages.
+        self.uniform = len(model.kinds) == 1 and len(model.kv_groups) == 1 and frame.setting.partition is None and self.ceilings.equal_links
         self.found: Found | None = None
 
     def run(self) -> Found | None:
@@ -377,7 +459,6 @@ class _Search:
     def _ranked(self) -> list[tuple[float, int, float, int, Choice, bool]]:
         """Ceiling, devices, memory fraction, tensor size and choice of everything that may start; the most promising first."""
         setting, ceilings = self.frame.setting, self.ceilings
-        uniform = len(setting.model.kinds) == 1 and len(setting.model.kv_groups) == 1 and setting.partition is None and ceilings.equal_links
         known = [[[self.frame.kind(d) for d in option] for option in group.options] for group in self.classes]
         out = []
         for choice in choices(self.classes):
@@ -393,18 +474,27 @@ class _Search:
                 inside = sum(size // tensor * count for size, count in counts)
                 ceiling = INFINITE if setting.partition else ceilings.ceiling(kinds, rates, nodes, inside, tensor)
                 if ceiling > -INFINITE:
-                    simple = uniform and inside * tensor == len(rates)
+                    simple = self.uniform and inside * tensor == len(rates)
                     out.append((ceiling, len(rates), ceilings.fraction(kinds), tensor, choice, simple))
         out.sort(key=lambda entry: (-entry[0], entry[1], not entry[5]))
         return out
 
     def _lay_out(self, choice: Choice, tensor: int, fraction: float, *, edges_only: bool) -> bool:
         """Try the lines of a choice; False if there were too many to try them all."""
-        for devices in layouts(self.frame.setting, self.classes, choice, edges_only=edges_only):
+        for devices in self._layouts(choice, tensor, fraction, edges_only=edges_only):
             if not edges_only:
                 self.steps += 1
-                if self.steps > MOST_STEPS or self.tried > MOST_LINES:
+                if self.steps > STEPS_PER_LINE * self.most or self.tried > self.most:
                     return False
+            if self.ceilings.equal_links:
+                sketch = (
+                    tensor,
+                    fraction,
+                    *[(self.frame.kind(d), d.node == e.node) for d, e in zip(devices, (*devices[1:], devices[0]), strict=True)],
+                )
+                if sketch in self.seen:
+                    continue
+                self.seen.add(sketch)
             line = self.frame.line(devices, tensor, fraction)
             key = self._key(line)
             if key not in self.seen:
@@ -412,6 +502,21 @@ class _Search:
                 self.tried += 1
                 self._try(devices, tensor, fraction, line)
         return True
+
+    def _layouts(self, choice: Choice, tensor: int, fraction: float, *, edges_only: bool) -> Iterator[tuple[Device, ...]]:
+        setting = self.frame.setting
+        single = all(len(self.classes[c].options[o]) == 1 for c, o in _uses(choice))
+        if edges_only or setting.launcher != "native" or not single or not self.uniform:
+            return layouts(setting, self.classes, choice, edges_only=edges_only)
+
+        def promising(devices: tuple[Device, ...]) -> bool:
+            """Ceiling of these groups, whichever of them begins and ends."""
+            if self.found is None:
+                return True
+            ceiling = self.ceilings.grouped(devices, tensor, fraction)
+            return ceiling > self.found.score.value(setting.objective) * (1 + EPSILON)
+
+        return grouped_layouts(setting, self.classes, choice, tensor, promising)
 
     def _key(self, line: Line) -> tuple[object, ...]:
         """Equal for lines of equal value: where layers cost the same, the order of the stages between the ends does not matter."""
