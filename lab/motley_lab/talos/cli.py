@@ -46,12 +46,14 @@ class Command:
 
     def usage(self) -> str:
         """What is printed after an error in the use of the command."""
-        lines = [f"Usage:\n  talosctl {self.name} {self.arguments} [flags]".replace("  [", " [").replace("  ", " ").replace("\n ", "\n  ")]
+        words = ["talosctl", *(self.name.split() if self.name != "talosctl" else ["[command]"]), self.arguments]
+        tail = [] if self.arguments == "[command]" or self.name == "talosctl" else ["[flags]"]
+        lines = [f"Usage:\n  {' '.join(word for word in words + tail if word)}"]
         if self.aliases:
             lines.append(f"\nAliases:\n  {', '.join([self.name.split()[-1], *self.aliases])}")
-        words = {"l": "strings", "a": "stringArray", "d": "duration", "i": "int"}
+        types = {"l": "strings", "a": "stringArray", "d": "duration", "i": "int"}
         rows = [
-            (f"{f'-{f.short}, ' if f.short else '    '}--{f.name} {words.get(f.kind, '' if f.kind == 'b' else 'string')}".rstrip(), f)
+            (f"{f'-{f.short}, ' if f.short else '    '}--{f.name} {types.get(f.kind, '' if f.kind == 'b' else 'string')}".rstrip(), f)
             for f in sorted(self.flags.values(), key=lambda flag: flag.name)
         ]
         lines.append("\nFlags:")

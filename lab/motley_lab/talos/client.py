@@ -22,7 +22,7 @@ from motley_lab.talos import config as configs
 from motley_lab.talos import goyaml, transport
 from motley_lab.talos.cli import Call, Failure, seconds
 from motley_lab.talos.offline import Context, err, out, table
-from motley_lab.talos.transport import RpcError
+from motley_lab.talos.transport import RpcError, unb64
 from motley_lab.talos.validate import multi
 
 POLL_S = 0.5
@@ -62,8 +62,6 @@ class Session:
 
     @staticmethod
     def _mutual(current: dict[str, Any]) -> ssl.SSLContext:
-        from motley_lab.talos.pki import unb64
-
         try:
             return transport.context(unb64(current["ca"]), unb64(current["crt"]), unb64(current["key"]))
         except (KeyError, ValueError, ssl.SSLError) as error:
@@ -449,8 +447,6 @@ def _kube(session: Session) -> Callable[..., dict[str, Any]]:
     """A caller of the Kubernetes API by the kubeconfig that the endpoint hands out."""
     import http.client
     import urllib.parse
-
-    from motley_lab.talos.pki import unb64
 
     _, results = session.rpc("kubeconfig", [session.endpoints[0]])
     if "code" in results[0]:

@@ -97,6 +97,8 @@ def plain(node: yaml.Node) -> Any:
         return scalar(node)
     if isinstance(node, yaml.SequenceNode):
         return [plain(item) for item in node.value]
+    if not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
+        raise YamlError("yaml: invalid map key")
     return {key.value: plain(value) for key, value in node.value}
 
 

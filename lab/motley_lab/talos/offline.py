@@ -66,7 +66,12 @@ def gen_config(call: Call, contract: str) -> None:
     for kind in types:
         if kind not in ("controlplane", "worker", "talosconfig"):
             raise Failure(f'unknown output type: "{kind}" (must be one of ["controlplane" "worker" "talosconfig"])')
-    bundle = goyaml.load(_read(call["with-secrets"], "failed to load secrets bundle: ")) if call["with-secrets"] else None
+    bundle = None
+    if call["with-secrets"]:
+        try:
+            bundle = goyaml.load(_read(call["with-secrets"], "failed to load secrets bundle: "))
+        except goyaml.YamlError as error:
+            raise Failure(f"failed to load secrets bundle: {error}") from None
     patches = _patches(call, wanted, "error parsing config JSON patch: ")
     err("generating PKI and tokens\n")
     if not isinstance(bundle, dict) or "certs" not in bundle:

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from motley_lab.talos.transport import unb64
+
 DAY = datetime.timedelta(days=1)
 
 
@@ -39,10 +41,6 @@ class Pair:
 
 def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
-
-
-def unb64(text: str) -> str:
-    return base64.b64decode(text).decode()
 
 
 def _pem(key: CertificateIssuerPrivateKeyTypes, kind: str) -> str:

@@ -190,7 +190,8 @@ class Decoder:
                 return node.value.lower() in ("y", "yes", "on")
             return value if isinstance(value, bool) else self.bad(node, "bool")
         if name in _INTEGERS:
-            return value if isinstance(value, int) and not isinstance(value, bool) else self.bad(node, name)
+            fits = isinstance(value, int) and not isinstance(value, bool) and (value >= 0 or not name.startswith("u"))
+            return value if fits else self.bad(node, name)
         if name == "int64":
             return self._duration(node)
         problem = _text_problem(node.value, name)

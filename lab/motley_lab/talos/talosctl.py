@@ -62,6 +62,12 @@ def main(argv: list[str] | None = None) -> int:
         usage = failure.usage if failure.usage and re.search(r"arg\(s\)|flag|command", text) else None
         sys.stderr.write(f"{text}\n" + (f"\n{usage}\n" if usage else ""))
         return 1
+    except UnicodeDecodeError:
+        sys.stderr.write("decode error: yaml: invalid leading UTF-8 octet\n")
+        return 1
+    except OSError as error:
+        sys.stderr.write(f"{error.filename or ''}: {(error.strerror or str(error)).lower()}\n".removeprefix(": "))
+        return 1
     except KeyboardInterrupt:
         return 1
 

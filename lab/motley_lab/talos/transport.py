@@ -41,6 +41,11 @@ def _connection(text: str) -> RpcError:
     return unavailable(f'connection error: desc = "{text}"')
 
 
+def unb64(text: str) -> str:
+    """PEM text out of a configuration; here so that a client need not load the certificate library."""
+    return base64.b64decode(text).decode()
+
+
 def context(ca: str | None = None, crt: str = "", key: str = "") -> ssl.SSLContext:
     """TLS 1.3 of a client: with a CA and a certificate, or neither (maintenance)."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
