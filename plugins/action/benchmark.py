@@ -134,7 +134,9 @@ def _server(args: Mapping[str, Any], target: _Target) -> _Server:
     served, is_vllm = requests.served_model(reply.json())
     model = args["model"] or served
     if not model:
-        hint = "give the key by api_key_file" if reply.status in (401, 403) else "name the model, or check the address"
+        hint = "run --tags vllm_serve: the planned service does not answer"
+        if not target.plan:
+            hint = "give the key by api_key_file" if reply.status in (401, 403) else "name the model, or check the address"
         raise MotleyError(f"{target.endpoint.text} names no model: {reply.problem}", hint=hint)
     api: requests.Api = ("completions" if is_vllm else "chat") if args["api"] == "auto" else args["api"]
     sample = requests.body(api, model, requests.prompt(SAMPLE_SEED, SAMPLE_WORDS), output_tokens=1, stream=False)

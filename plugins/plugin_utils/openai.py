@@ -63,10 +63,10 @@ class Connection:
         reused = self._writer is not None
         try:
             return await self._once(method, path, document)
-        except (_Closed, ConnectionError):
+        except (_Closed, ConnectionResetError, BrokenPipeError):
             self.close()
             if not reused:
-                raise ConnectionError("the server closed the connection without an answer") from None
+                raise ConnectionError("it closed the connection without an answer") from None
         return await self._once(method, path, document)
 
     async def _once(self, method: str, path: str, document: Any) -> tuple[int, AsyncIterator[bytes]]:
@@ -133,6 +133,8 @@ def _reason(error: BaseException, endpoint: Endpoint) -> str:
             return f"TLS to {endpoint.text} failed: {error.reason or error}"
         case asyncio.IncompleteReadError():
             return "the connection ended in the middle of the answer"
+        case ConnectionRefusedError():
+            return f"cannot reach {endpoint.text}: nothing listens there"
         case OSError():
             return f"cannot reach {endpoint.text}: {error.strerror or error}"
     return f"{endpoint.text}: {error}"

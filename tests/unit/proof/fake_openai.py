@@ -22,6 +22,7 @@ class FakeServer(ThreadingHTTPServer):
         self.usage = True
         self.owned_by = "vllm"
         self.fail_every = 0
+        self.keep = True
         self.seen: list[dict[str, Any]] = []
         self.active = self.most_active = 0
         self.lock = threading.Lock()
@@ -78,6 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
                 usage = {"prompt_tokens": 1, "completion_tokens": document["max_tokens"]}
                 self._reply(200, {"choices": [{"text": " yes" * document["max_tokens"]}], "usage": usage})
         finally:
+            self.close_connection = self.close_connection or not self.server.keep
             with self.server.lock:
                 self.server.active -= 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,8 +167,26 @@ def test_nobody_listens() -> None:
         endpoint = requests.endpoint(f"http://127.0.0.1:{held.getsockname()[1]}")
         reply = openai.fetch(endpoint, "/health", timeout=2)
         outcomes, _ = openai.load(endpoint, "/v1/completions", [{}], concurrency=1, timeout=2)
-    assert reply.status == 0 and "cannot reach" in reply.text
+    assert reply.status == 0 and "cannot reach" in reply.text and "closed" not in reply.text
     assert "cannot reach" in (outcomes[0].error or "")
+
+
+def test_a_server_that_hangs_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def hang_up() -> None:
+            for _number in range(2):
+                listener.accept()[0].close()
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        reply = openai.fetch(requests.endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}"), "/health", timeout=2)
+    assert (reply.status, "closed the connection" in reply.text) == (0, True)
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_opened_anew(server: Any) -> None:
+    server.keep = False     # answers as if it kept the connection, and closes it
+    documents = [requests.body("completions", "tiny", "a", output_tokens=2) for _ in range(4)]
+    outcomes, _ = openai.load(requests.endpoint(server.url), "/v1/completions", documents, concurrency=1, key="sk-test")
+    assert [o.error for o in outcomes] == [None] * 4
 
 
 def test_a_silent_server_times_out() -> None:
