@@ -26,10 +26,8 @@ def medium(node: str, image: Image, *, factory_url: str, schematic: str, address
     spark = "gb10" in accelerators
     steps: list[str] = []
     if spark:
-        steps.append(
-            "While DGX OS is still on it, install all firmware updates (Settings, or fwupdmgr): Talos cannot, and the disk will be erased."
-        )
-        steps.append("Firmware setup (hold Del at power on): put the NVMe disk first in the boot order, and USB before it for this once.")
+        steps.append("While DGX OS is still on it, install all firmware updates: Talos cannot, and the disk will be erased.")
+        steps.append("Firmware setup: put the NVMe disk first in the boot order, and USB before it for this once.")
     else:
         steps.append("Firmware setup: UEFI boot, no CSM (the kernel arguments are in the UEFI image); USB first for this once.")
         steps.append("Firmware setup: allow memory mapping above 4 GiB for the GPUs (Above 4G Decoding, Resizable BAR).")
