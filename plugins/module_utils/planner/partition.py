@@ -407,7 +407,7 @@ def most_blocks(line: Line) -> int:
     fill = _Fill(line, "capacity")
     if not fill.feasible(line.need):
         return 0
-    low, high = line.need, max(line.need, max(max(0, s.room) for s in line.stages) // line.page) + 1
+    low, high = line.need, max([line.need, *(s.room // line.page for s in line.stages)]) + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fill.feasible(middle) else (low, middle)
@@ -502,7 +502,7 @@ def _descend(line: Line, fill: _Fill, served: int, blocks: int, floor: int, best
             bounds = _prefix(partition)
             times = line.times(bounds, batch)
             sums.append((sum(line.times(bounds, 1.0)), sum(times), max(times[:-1])))
-            slowest = max(slowest, max(times[:-1]))
+            slowest = max(slowest, sums[-1][2])
         if all(entry[1] >= flights * entry[2] for entry in sums):
             return True
         ceiling = value(objective, min(s[0] for s in sums), served / min(s[1] for s in sums))
