@@ -21,6 +21,8 @@ from ansible_collections.motley.inference.plugins.plugin_utils.kube import Chang
 from ansible_collections.motley.inference.plugins.plugin_utils.ray import RayApi
 
 SUPPORTED = ("ray", "pod")
+# A worker that came up before its head ends and is started again; only after the head has answered for so long is it broken.
+GRACE_SECONDS = 90.0
 RAY_PODS = "app.kubernetes.io/part-of=motley,app.kubernetes.io/name=ray"
 
 
@@ -124,7 +126,9 @@ def _apply_pods(kube: Kube, wanted: Sequence[Object], context: Context, *, anew:
     reasons.update({name: "the plan has no place for it" for name in live if name not in names})
     if anew:
         reasons.update({name: "rebuild was asked for" for name in live})
-    replaced = bool(reasons)
+    replaced = bool(reasons) or _loops(live.get(layout.HEAD))
+    # A worker that has ended again and again waits for minutes before its next start: made anew, it starts at once.
+    alone = [] if replaced else [name for name in names if _loops(live.get(name))]
     who = {name: Identity("v1", "Pod", name, layout.NAMESPACE) for name in {*names, *live}}
     if replaced:
         for name, why in reasons.items():
@@ -134,17 +138,17 @@ def _apply_pods(kube: Kube, wanted: Sequence[Object], context: Context, *, anew:
             Change(who[name], "deleted") for name in live if name not in names
         ], replaced
     changes: list[Change] = []
-    if replaced:
-        removed = delete_all(kube, [who[name] for name in live], timeout=180)
+    if replaced or alone:
+        removed = delete_all(kube, [who[name] for name in (alone or live)], timeout=180)
         changes += [change for change in removed if change.identity.name not in names]
     for pod in wanted:
         name = pod["metadata"]["name"]
-        before = None if replaced else live.get(name)
+        before = None if replaced or name in alone else live.get(name)
         if before is not None and before["metadata"].get("labels") == pod["metadata"]["labels"]:
             changes.append(Change(who[name], "unchanged", live=before))
             continue
         (change,) = apply_all(kube, [pod], recreate=False)
-        if replaced and name in live:
+        if name in live and before is None:
             change.action = "recreated"
         changes.append(change)
     return changes, replaced
@@ -162,33 +166,26 @@ def _foreseen(who: Identity, pod: Object, live: Mapping[str, Object], replaced: 
 
 def _wait(context: Context, kube: Kube, places: Layout, *, timeout: float) -> dict[str, Any]:
     """Until all containers run and every planned node is ALIVE in Ray with its GPUs."""
-    since, pause = time.monotonic(), 0.3
+    since, pause, head_up = time.monotonic(), 0.3, 0.0
     api = RayApi(kube)
     names = [places.pod_of(m.name) for m in places.members]
-    checked = False
     while True:
         live = {p["metadata"]["name"]: p for p in kube.list_objects("v1", "Pod", namespace=layout.NAMESPACE, labels=RAY_PODS)}
         states = {name: waits.pod_state(live[name]) if name in live else waits.Progress(False, "does not exist") for name in names}
         open_ones = {name: state for name, state in states.items() if not state.done}
         text = "; ".join(f"{name}: {state.text}" for name, state in open_ones.items())
         waited = time.monotonic() - since
-        broken = next(((name, state) for name, state in open_ones.items() if state.failed or _loops(live.get(name))), None)
-        if broken:
-            raise _broken(kube, *broken)
-        if not open_ones:
-            try:
-                found, anonymous = api.nodes()
-            except MotleyError:
-                if waited > timeout:
-                    raise
-                found, anonymous = None, False
-            if anonymous:
-                _close(kube, names)
-            checked = found is not None
+        if layout.HEAD not in open_ones:
+            found = _ask(kube, api, names, last=waited > timeout)
+            head_up = head_up or (time.monotonic() if found is not None else 0.0)
             membership = ray.compare(found or [], places)
-            if checked and membership.complete:
+            if found is not None and not open_ones and membership.complete:
                 return {m.name: {"address": m.address, "gpus": m.gpus, "pod": places.pod_of(m.name)} for m in places.members}
-            text = membership.text() if checked else "Ray's dashboard"
+            text = text or (membership.text() if found is not None else "Ray's dashboard")
+        settled = bool(head_up) and time.monotonic() - head_up > GRACE_SECONDS
+        broken = [n for n, s in open_ones.items() if s.failed or (_loops(live.get(n)) and (settled or n == layout.HEAD))]
+        if broken:
+            raise _broken(kube, broken[0], open_ones[broken[0]])
         if waited > timeout:
             reason = waits.reason_of_events(kube.events(layout.NAMESPACE), "ray-")
             hint = waits.remedy(reason) or waits.remedy(text) or "kubectl logs and kubectl describe of these Pods show what they wait for"
@@ -196,6 +193,19 @@ def _wait(context: Context, kube: Kube, places: Layout, *, timeout: float) -> di
         context.progress(f"Ray ({text[:200]})", since, key="ray_cluster")
         time.sleep(pause)
         pause = min(2.0, pause * 1.3)
+
+
+def _ask(kube: Kube, api: RayApi, names: Sequence[str], *, last: bool) -> list[ray.RayNode] | None:
+    """Ray's nodes; None while the head does not answer."""
+    try:
+        found, anonymous = api.nodes()
+    except MotleyError:
+        if last:
+            raise
+        return None
+    if anonymous:
+        _close(kube, names)
+    return found
 
 
 def _loops(pod: Mapping[str, Any] | None) -> bool:

@@ -103,6 +103,8 @@ def environment(member: Member, settings: Settings) -> list[Object]:
     path = [f"{MOUNT}/{part}" for part in (REPORTER, START_HOOK) if any(f.startswith(f"{part}/") for f in settings.files)]
     plain: dict[str, str] = {
         "RAY_AUTH_MODE": "token",
+        # A worker may be up before its head; Ray would give up after 20 tries of a second.
+        "RAY_NUM_REDIS_GET_RETRIES": "120",
         "RAY_AUTH_TOKEN_PATH": f"{TOKEN_MOUNT}/token",
         "HF_HOME": CACHE_MOUNT,
         # Compiled code and model descriptions live beside the weights, so that the next start is quick.

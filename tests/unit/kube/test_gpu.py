@@ -128,7 +128,7 @@ def test_plugin_logs() -> None:
 
 
 def test_a_result_depends_on_image_boot_driver_and_cards() -> None:
-    base = {"image": "sha256:a", "boot_id": "b", "driver": "580", "gpus": 2}
+    base: dict[str, Any] = {"image": "sha256:a", "boot_id": "b", "driver": "580", "gpus": 2}
     assert gpu.cuda_key(**base) == gpu.cuda_key(**base)
     for name, value in (("image", "sha256:c"), ("boot_id", "d"), ("driver", None), ("gpus", 1)):
         assert gpu.cuda_key(**{**base, name: value}) != gpu.cuda_key(**base)

@@ -50,8 +50,8 @@ def test_order() -> None:
 
 
 def test_what_the_server_adds_is_no_difference() -> None:
-    bare = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
-    live = {**bare, "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "managedFields": [], "annotations": {
+    bare: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+    live: dict[str, Any] = {**bare, "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "managedFields": [], "annotations": {
         "kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "status": {"x": 1}}
     assert objects.stripped(live) == bare
     assert objects.same(bare, live)

@@ -53,7 +53,7 @@ def test_rebuild_stops_what_runs() -> None:
 
 
 def test_the_job_carries_what_the_plan_says_and_nothing_of_a_node() -> None:
-    spec = ray.specification("a/b c", ["--max-model-len", "512"], {"VLLM_PP_LAYER_PARTITION": "22,20,38", "N": 1})
+    spec = ray.specification("a/b c", ["--max-model-len", "512"], {"VLLM_PP_LAYER_PARTITION": "22,20,38", "N": "1"})
     assert spec["entrypoint"] == "vllm serve 'a/b c' --max-model-len 512"
     assert spec["runtime_env"]["env_vars"] == {"RAY_DEDUP_LOGS": "0", "VLLM_PP_LAYER_PARTITION": "22,20,38", "N": "1"}
     for name in ("NCCL_SOCKET_IFNAME", "VLLM_HOST_IP", "VLLM_API_KEY", "HF_TOKEN"):
