@@ -138,8 +138,19 @@ endpoints:
         (_node(), OLD, CONTROL_PLANE_OLD),
         (_node(), NEW, CONTROL_PLANE_NEW),
         (
-            _node(name="spark-01", role="worker", address="10.0.0.10", gpu=False, install_wipe=True, static_address="10.0.0.10/24", interface="enP7s7",
-                  gateway="10.0.0.1", nameservers=("10.0.0.1",), timeservers=("pool.ntp.org",), registry_mirrors={"nvcr.io": "http://10.0.0.1:8080"}),
+            _node(
+                name="spark-01",
+                role="worker",
+                address="10.0.0.10",
+                gpu=False,
+                install_wipe=True,
+                static_address="10.0.0.10/24",
+                interface="enP7s7",
+                gateway="10.0.0.1",
+                nameservers=("10.0.0.1",),
+                timeservers=("pool.ntp.org",),
+                registry_mirrors={"nvcr.io": "http://10.0.0.1:8080"},
+            ),
             NEW,
             WORKER_NEW,
         ),
@@ -192,7 +203,9 @@ def test_a_plain_http_factory_is_a_registry_that_containerd_has_to_know() -> Non
 
 
 def test_generate_arguments() -> None:
-    arguments = config.generate(_node(), NEW, cluster="home", endpoint="https://10.0.0.20:6443", secrets="/s/secrets.yaml", patches=["/w/0"], output="/w/c")
+    arguments = config.generate(
+        _node(), NEW, cluster="home", endpoint="https://10.0.0.20:6443", secrets="/s/secrets.yaml", patches=["/w/0"], output="/w/c"
+    )
     assert arguments[:4] == ["gen", "config", "home", "https://10.0.0.20:6443"]
     assert arguments[arguments.index("--output-types") + 1] == "controlplane"
     assert arguments[arguments.index("--talos-version") + 1] == "v1.14"
@@ -204,9 +217,21 @@ def test_generate_arguments() -> None:
     ("text", "changed", "reboot"),
     [
         ("Dry run summary:\nApplied configuration without a reboot (skipped in dry-run).\nConfig diff:\n\nNo changes.\n", False, False),
-        ("WARNING: x\nDry run summary:\nApplied configuration with a reboot (skipped in dry-run).\nConfig diff:\n\nNo changes.\n", False, True),
-        ("Dry run summary:\nApplied configuration without a reboot (skipped in dry-run).\nConfig diff:\n\n--- a\n+++ b\n+x: No changes.\n\n", True, False),
-        ("Dry run summary:\nApplied configuration with a reboot: y (skipped in dry-run).\nConfig diff:\n\n--- a\n+++ b\n+x: 1\n", True, True),
+        (
+            "WARNING: x\nDry run summary:\nApplied configuration with a reboot (skipped in dry-run).\nConfig diff:\n\nNo changes.\n",
+            False,
+            True,
+        ),
+        (
+            "Dry run summary:\nApplied configuration without a reboot (skipped in dry-run).\nConfig diff:\n\n--- a\n+++ b\n+x: No changes.\n\n",
+            True,
+            False,
+        ),
+        (
+            "Dry run summary:\nApplied configuration with a reboot: y (skipped in dry-run).\nConfig diff:\n\n--- a\n+++ b\n+x: 1\n",
+            True,
+            True,
+        ),
     ],
 )
 def test_dry_run(text: str, changed: bool, reboot: bool) -> None:

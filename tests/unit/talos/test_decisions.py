@@ -15,7 +15,14 @@ A, B = "a" * 64, "b" * 64
 
 
 def _decide(**changes: Any) -> upgrade.Decision:
-    values = {"running_version": "v1.13.9", "wanted_version": "v1.13.9", "running_schematic": A, "wanted_schematic": A, "serving": "", "allow_reboot": False}
+    values = {
+        "running_version": "v1.13.9",
+        "wanted_version": "v1.13.9",
+        "running_schematic": A,
+        "wanted_schematic": A,
+        "serving": "",
+        "allow_reboot": False,
+    }
     return upgrade.decide(**{**values, **changes})
 
 
@@ -52,7 +59,9 @@ def test_refusals(changes: dict[str, Any], words: str) -> None:
 
 
 def test_a_node_that_fell_back_is_named_with_what_it_runs() -> None:
-    error = upgrade.rolled_back(running_version="v1.13.9", wanted_version="v1.14.1", running_schematic=A, wanted_schematic=A, node="spark-01")
+    error = upgrade.rolled_back(
+        running_version="v1.13.9", wanted_version="v1.14.1", running_schematic=A, wanted_schematic=A, node="spark-01"
+    )
     assert "node runs Talos v1.13.9, wanted v1.14.1" in error.message
 
 
@@ -66,8 +75,13 @@ def test_upgrade_arguments(powercycle: bool, mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "contract", "documents", "kubernetes"),
-    [("v1.12.11", "v1.12", False, "1.35.4"), ("v1.13.9", "v1.13", False, "1.36.3"), ("v1.14.1", "v1.14", True, "1.36.1"), ("v1.14.7", "v1.14", True, "1.36.1"),
-     ("v1.12.3", "v1.12", False, "1.35.0")],
+    [
+        ("v1.12.11", "v1.12", False, "1.35.4"),
+        ("v1.13.9", "v1.13", False, "1.36.3"),
+        ("v1.14.1", "v1.14", True, "1.36.1"),
+        ("v1.14.7", "v1.14", True, "1.36.1"),
+        ("v1.12.3", "v1.12", False, "1.35.0"),
+    ],
 )
 def test_releases(version: str, contract: str, documents: bool, kubernetes: str) -> None:
     found = releases.contract(version)
@@ -87,8 +101,10 @@ def test_releases_sort() -> None:
     assert [str(releases.parse(item)) for item in ordered] == ordered
 
 
-@pytest.mark.parametrize(("talos", "kubernetes", "good"), [("v1.13.9", "1.36.3", True), ("v1.13.9", "v1.31.0", True), ("v1.13.9", "1.37.0", False),
-                                                           ("v1.14.1", "1.31.0", False)])
+@pytest.mark.parametrize(
+    ("talos", "kubernetes", "good"),
+    [("v1.13.9", "1.36.3", True), ("v1.13.9", "v1.31.0", True), ("v1.13.9", "1.37.0", False), ("v1.14.1", "1.31.0", False)],
+)
 def test_kubernetes_has_to_go_with_talos(talos: str, kubernetes: str, good: bool) -> None:
     if good:
         assert releases.check_kubernetes(talos, kubernetes) == kubernetes.removeprefix("v")
@@ -97,7 +113,9 @@ def test_kubernetes_has_to_go_with_talos(talos: str, kubernetes: str, good: bool
             releases.check_kubernetes(talos, kubernetes)
 
 
-@pytest.mark.parametrize(("version", "driver"), [("v1.13.0", "580.126.20"), ("v1.13.3", "580.159.04"), ("v1.13.9", "580.178.04"), ("v1.14.1", "580.178.04")])
+@pytest.mark.parametrize(
+    ("version", "driver"), [("v1.13.0", "580.126.20"), ("v1.13.3", "580.159.04"), ("v1.13.9", "580.178.04"), ("v1.14.1", "580.178.04")]
+)
 def test_driver_table(version: str, driver: str) -> None:
     row = releases.release(version)
     assert row and row.drivers and row.drivers.branch("lts") == driver
@@ -128,7 +146,10 @@ def _with(**versions: str) -> Extensions:
         ({"extensions": Extensions({}, A)}, ["extensions", "driver"]),
         ({"extensions": _with(nonfree_kmod_nvidia_lts="580.178.04-v1.14.1", nvidia_container_toolkit_lts="595.91.07-v1.19.1")}, ["driver"]),
         ({"extensions": _with(nonfree_kmod_nvidia_lts="580.1.1-v1", nvidia_container_toolkit_lts="580.1.1-v1")}, ["driver"]),
-        ({"extensions": _with(nvidia_open_gpu_kernel_modules_lts="580.178.04-v1", nvidia_container_toolkit_lts="580.178.04-v1")}, ["extensions", "driver"]),
+        (
+            {"extensions": _with(nvidia_open_gpu_kernel_modules_lts="580.178.04-v1", nvidia_container_toolkit_lts="580.178.04-v1")},
+            ["extensions", "driver"],
+        ),
         ({"gpu": False, "modules": (), "wanted_extensions": [], "driver": ""}, []),
     ],
     ids=["good", "version", "arch", "argument", "modules", "schematic", "none", "pair", "driver", "flavour", "no accelerator"],
@@ -166,8 +187,18 @@ def test_members(nodes: list[dict[str, Any]], words: list[str]) -> None:
 
 def test_media_say_what_to_do_before() -> None:
     image = schematic.for_node(["gb10"], "v1.14.1")
-    found = media.medium("spark-01", image, factory_url="https://f", schematic=image.id, address="10.0.0.10", disk="/dev/nvme0n1", accelerators=["gb10"])
+    found = media.medium(
+        "spark-01", image, factory_url="https://f", schematic=image.id, address="10.0.0.10", disk="/dev/nvme0n1", accelerators=["gb10"]
+    )
     text = media.text([found], version="v1.14.1")
-    for words in (f"https://f/image/{image.id}/v1.14.1/metal-arm64.iso", "metal-arm64-secureboot.iso", "DGX OS", "firmware", "Secure Boot", "boot order",
-                  "motley_install_wipe", "USB"):
+    for words in (
+        f"https://f/image/{image.id}/v1.14.1/metal-arm64.iso",
+        "metal-arm64-secureboot.iso",
+        "DGX OS",
+        "firmware",
+        "Secure Boot",
+        "boot order",
+        "motley_install_wipe",
+        "USB",
+    ):
         assert words in text

@@ -50,7 +50,7 @@ def test_no_failed_call_counts_as_done(call: dict[str, Any]) -> None:
         (127, "talosctl: command not found", "usage"),
         (1, "", "retry"),
         (0, "rpc error: code = Unavailable desc = x", "done"),
-        (1, 'rpc error: code = DeadlineExceeded desc = etcd member ac3f is not healthy; all members must be healthy', "fatal"),
+        (1, "rpc error: code = DeadlineExceeded desc = etcd member ac3f is not healthy; all members must be healthy", "fatal"),
         (1, "rpc error: code = DeadlineExceeded desc = context deadline exceeded", "retry"),
     ],
 )

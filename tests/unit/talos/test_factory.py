@@ -19,8 +19,16 @@ from ansible_collections.motley.inference.plugins.plugin_utils import talos_imag
 from ansible_collections.motley.inference.plugins.plugin_utils.factory import Factory
 
 OFFERED = [
-    {"name": "siderolabs/nonfree-kmod-nvidia-lts", "ref": "ghcr.io/siderolabs/nonfree-kmod-nvidia-lts:580.178.04-v1.14.1", "digest": "sha256:0"},
-    {"name": "siderolabs/nvidia-container-toolkit-lts", "ref": "ghcr.io/siderolabs/nvidia-container-toolkit-lts:580.178.04-v1.19.1", "digest": "sha256:1"},
+    {
+        "name": "siderolabs/nonfree-kmod-nvidia-lts",
+        "ref": "ghcr.io/siderolabs/nonfree-kmod-nvidia-lts:580.178.04-v1.14.1",
+        "digest": "sha256:0",
+    },
+    {
+        "name": "siderolabs/nvidia-container-toolkit-lts",
+        "ref": "ghcr.io/siderolabs/nvidia-container-toolkit-lts:580.178.04-v1.19.1",
+        "digest": "sha256:1",
+    },
 ]
 
 
@@ -61,7 +69,7 @@ def factory() -> Iterator[tuple[Factory, type[Handler]]]:
     image = schematic.for_node(["gb10"], "v1.14.1")
     handler = type("Fresh", (Handler,), {"log": [], "posted_id": image.id, "fail_first": 0})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield Factory(f"http://127.0.0.1:{server.server_port}/", sleep=lambda seconds: None), handler
     server.shutdown()
     server.server_close()

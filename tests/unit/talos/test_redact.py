@@ -10,7 +10,11 @@ import pytest
 from ansible_collections.motley.inference.plugins.module_utils.talos import redact
 
 KEY = base64.b64encode(b"-----BEGIN ED25519 PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIPxx\n-----END ED25519 PRIVATE KEY-----\n").decode()
-PEM_LINES = ["MHcCAQEEIOqzXUQp0Y3N8m5s2n3l4kQvYb0m1v9c7x2z3a4b5c6doAoGCCqGSM49", "AwEHoUQDQgAE9n1s2k3j4h5g6f7d8s9a0q1w2e3r4t5y6u7i8o9p0a1s2d3f4g5", "hJkLzXcVbN=="]
+PEM_LINES = [
+    "MHcCAQEEIOqzXUQp0Y3N8m5s2n3l4kQvYb0m1v9c7x2z3a4b5c6doAoGCCqGSM49",
+    "AwEHoUQDQgAE9n1s2k3j4h5g6f7d8s9a0q1w2e3r4t5y6u7i8o9p0a1s2d3f4g5",
+    "hJkLzXcVbN==",
+]
 SCHEMATIC = "bc668cd34c1b046652bf89b476b33178418e343d51d4e2e3e0b5335d4e40e7ad"
 
 
@@ -31,9 +35,9 @@ LEGACY = f"""machine:
     kubelet:
         image: ghcr.io/siderolabs/kubelet:v1.36.3
 cluster:
-    id: {base64.b64encode(b'0' * 32).decode()}
-    secret: {base64.b64encode(b'1' * 32).decode()}
-    secretboxEncryptionSecret: {base64.b64encode(b'2' * 32).decode()}
+    id: {base64.b64encode(b"0" * 32).decode()}
+    secret: {base64.b64encode(b"1" * 32).decode()}
+    secretboxEncryptionSecret: {base64.b64encode(b"2" * 32).decode()}
     controlPlane:
         endpoint: https://10.0.0.20:6443
 """
@@ -97,18 +101,31 @@ def test_known_values_go_wherever_they_stand() -> None:
     assert out == f"error: user said {redact.GENERATED} here"
 
 
-@pytest.mark.parametrize("text", ["    - TS_AUTHKEY=tskey-hush", "+    - TS_AUTHKEY=tskey-hush", "password: tskey-hush", "  registryPassword: tskey-hush", "- TOKEN=tskey-hush x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    - TS_AUTHKEY=tskey-hush",
+        "+    - TS_AUTHKEY=tskey-hush",
+        "password: tskey-hush",
+        "  registryPassword: tskey-hush",
+        "- TOKEN=tskey-hush x",
+    ],
+)
 def test_secrets_that_an_operator_brings(text: str) -> None:
     assert "hush" not in redact.redact(text)
 
 
-@pytest.mark.parametrize("text", ["key: 10", "id: 3", "auth: /etc/x", "token: \"\"", "secret: {}", "name: nvidia_uvm", "a: b"])
+@pytest.mark.parametrize("text", ["key: 10", "id: 3", "auth: /etc/x", 'token: ""', "secret: {}", "name: nvidia_uvm", "a: b"])
 def test_harmless_lines_stay(text: str) -> None:
     assert redact.redact(text) == text
 
 
 def test_leaves_of_a_bundle() -> None:
-    bundle = {"cluster": {"id": "abcdefgh1", "secret": "s" * 44}, "certs": {"k8s": {"key": "-----BEGIN X-----\n" + "k" * 20 + "\n-----END X-----\n"}}, "n": 5}
+    bundle = {
+        "cluster": {"id": "abcdefgh1", "secret": "s" * 44},
+        "certs": {"k8s": {"key": "-----BEGIN X-----\n" + "k" * 20 + "\n-----END X-----\n"}},
+        "n": 5,
+    }
     found = redact.leaves(bundle)
     assert "s" * 44 in found
     assert "k" * 20 in found

@@ -35,7 +35,9 @@ def test_machine_status() -> None:
     booting = resources.machine_status(resources.stream(_stream("installed_booting")))
     assert booting and (booting.stage, booting.ready) == ("booting", False)
     assert resources.machine_status([]) is None
-    unmet = {"spec": {"stage": "running", "status": {"ready": False, "unmetConditions": [{"name": "services", "reason": "kubelet not healthy"}]}}}
+    unmet = {
+        "spec": {"stage": "running", "status": {"ready": False, "unmetConditions": [{"name": "services", "reason": "kubelet not healthy"}]}}
+    }
     found = resources.machine_status([unmet])
     assert found and found.unmet == ("services: kubelet not healthy",)
 
@@ -88,7 +90,9 @@ def _volume(identifier: str, **spec: Any) -> dict[str, Any]:
         (
             [
                 _volume("nvme0n1p2", type="partition", parentDevPath="/dev/nvme0n1", name="ext4", size=3_999_000_000_000, partitionIndex=2),
-                _volume("nvme0n1p1", type="partition", parent="nvme0n1", name="vfat", size=536_870_912, partitionLabel="EFI", partitionIndex=1),
+                _volume(
+                    "nvme0n1p1", type="partition", parent="nvme0n1", name="vfat", size=536_870_912, partitionLabel="EFI", partitionIndex=1
+                ),
                 _volume("sda1", type="partition", parentDevPath="/dev/sda", name="ext4", size=1),
             ],
             ["/dev/nvme0n1p1 537 MB vfat (EFI)", "/dev/nvme0n1p2 4.0 TB ext4"],

@@ -36,7 +36,7 @@ def test_what_the_factory_refuses_is_refused(vector: dict[str, Any]) -> None:
     [
         ({"customization": {"extraKernelArgs": ["arm64.nobti", "pci=pcie_bus_safe"]}}, True),
         ({"customization": {"systemExtensions": {"officialExtensions": ["siderolabs/gvisor"]}}}, True),
-        ({"customization": {"extraKernelArgs": ["foo=\"bar baz\""]}}, False),
+        ({"customization": {"extraKernelArgs": ['foo="bar baz"']}}, False),
         ({"customization": {"extraKernelArgs": ["12"]}}, False),
         ({"customization": {"extraKernelArgs": ["on"]}}, False),
         ({"customization": {"meta": [{"key": 10, "value": "x"}]}}, False),
@@ -77,7 +77,9 @@ def test_the_argument_is_left_out_where_the_kernel_has_no_bti(version: str) -> N
     assert schematic.for_node(["gb10"], version, accepted=["gb10-sva"]).kernel_args == ()
 
 
-@pytest.mark.parametrize("name", ["nonfree-kmod-nvidia", "siderolabs/nvidia-open-gpu-kernel-modules", "siderolabs/nvidia-container-toolkit"])
+@pytest.mark.parametrize(
+    "name", ["nonfree-kmod-nvidia", "siderolabs/nvidia-open-gpu-kernel-modules", "siderolabs/nvidia-container-toolkit"]
+)
 def test_plain_names_are_refused_with_the_full_name(name: str) -> None:
     with pytest.raises(MotleyError) as caught:
         schematic.check_extensions([name])

@@ -69,7 +69,19 @@ def test_each_call_goes_to_one_node_itself_and_has_a_limit(config: Path) -> None
     runner = FakeRunner([answer("get_systemdisk_json_two")])
     _client(runner, config).get(SPARK, "systemdisk")
     assert runner.argv == [
-        ["talosctl", "--talosconfig", str(config), "--endpoints", "10.0.0.10", "--nodes", "10.0.0.10", "get", "systemdisk", "--output", "json"]
+        [
+            "talosctl",
+            "--talosconfig",
+            str(config),
+            "--endpoints",
+            "10.0.0.10",
+            "--nodes",
+            "10.0.0.10",
+            "get",
+            "systemdisk",
+            "--output",
+            "json",
+        ]
     ]
     assert runner.timeouts[0] > 0
 
