@@ -409,11 +409,12 @@ def _say(node: str, line: str) -> None:
     err(f'"{node}": {line}\n')
 
 
-def _wait_for_boot(session: Session, nodes: list[str], end: float) -> None:
+def _wait_for_boot(session: Session, nodes: list[str], end: float, mode: str) -> None:
     """Follow a reboot as the real client words it; exit code 1 without a text when the time is over."""
+    stopped = () if mode == "force" else ("task: stopAllServices action: STOP", "error: stopAllServices task completed")
     for node in nodes:
         for line in ("waiting for actor ID", f"actor ID: {uuid.uuid4()}", "sequence: reboot action: START", "error: reboot sequence completed",
-                     "task: stopAllServices action: STOP", "error: stopAllServices task completed"):  # fmt: skip
+                     *stopped):  # fmt: skip
             _say(node, line)
     left, said = list(nodes), dict[str, str]()
     while left and time.monotonic() < end:
@@ -525,7 +526,7 @@ def reboot(session: Session) -> None:
             failed = True
             _say(node, str(error))
             _say(node, "unavailable, retrying...") if "x509" in error.desc else None
-    _wait_for_boot(session, started, end)
+    _wait_for_boot(session, started, end, call["mode"])
     if failed:
         raise SystemExit(1)
     for step in undo:
@@ -566,7 +567,7 @@ def upgrade(call: Call, tag: str, contract: str) -> None:
     undo = [_drain(session, node, seconds(call["drain-timeout"])) for node in session.nodes] if call["drain"] else []
     session.unary("reboot", "error executing reboot: ", mode=call["reboot-mode"])
     if call["wait"]:
-        _wait_for_boot(session, session.nodes, end)
+        _wait_for_boot(session, session.nodes, end, call["reboot-mode"])
         for step in undo:
             step()
 

@@ -34,7 +34,7 @@ from motley_lab.talos import api, images, pki, resources, transport
 from motley_lab.talos import config as configs
 from motley_lab.talos.validate import Errors, validate
 
-DOWN_S, BOOT_S, INSTALL_S, GRACE_S = 1.0, 0.6, 0.8, 0.4
+DOWN_S, BOOT_S, INSTALL_S, GRACE_S = 1.0, 0.6, 0.8, 0.6
 # Changes below these keys of the classic document need a reboot.
 REBOOT_KEYS = ("type", "token", "files", "env", "disks", "udev", "baseRuntimeSpecOverrides", "systemDiskEncryption", "controlPlane")
 LAYOUT = (("EFI", 2200, "vfat"), ("META", 1, "talosmeta"), ("STATE", 105, "xfs"), ("EPHEMERAL", 0, "xfs"))
