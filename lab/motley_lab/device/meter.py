@@ -51,6 +51,10 @@ class Meter:
         self._name, self._spent, self._since = name, 0.0, -1.0
         self._path = pathlib.Path(folder) / f"{uuid}.{os.getpid()}-{os.urandom(3).hex()}.json"
         self._samples: collections.deque[tuple[float, float]] = collections.deque()
+        for left in self._path.parent.glob(f"{uuid}.*"):  # of processes that were killed
+            with contextlib.suppress(OSError):
+                if time.time() - left.stat().st_mtime > 10 * STALE:
+                    left.unlink()
         threading.Thread(target=self._run, daemon=True, name="motley-lab-meter").start()
 
     @contextlib.contextmanager

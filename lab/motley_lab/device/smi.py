@@ -81,7 +81,7 @@ def table(rows: list[JSON], driver: str) -> str:
     apps = [(row, app) for row in rows for app in row["apps"]]
     for row, app in apps:
         memory = "N/A" if row["memory.total"] is None else f"{app['memory'] // MIB}MiB"
-        made.append(f"| {row['index']:>4}   N/A  N/A {app['pid']:>16}      C   {app['name']:<33}{memory:>11} |")
+        made.append(f"| {row['index']:>4}   N/A  N/A {app['pid']:>16}      C   {app['name']:<33}{memory:>12} |")
     if not apps:
         made.append("|  No running processes found" + " " * 61 + "|")
     return "\n".join([*made, wide]) + "\n"

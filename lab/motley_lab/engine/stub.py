@@ -30,7 +30,7 @@ import urllib.request
 import uuid
 
 if __name__ == "__main__":  # a script in a container: the meter lies in its own folder
-    sys.path.append("/opt/lab-device")
+    sys.path += ["/opt/lab-device", str(pathlib.Path(__file__).resolve().parents[1] / "device")]
     sys.modules["motley_lab.device.meter"] = __import__("meter")
 from motley_lab.device.meter import Meter, devices
 
@@ -124,6 +124,8 @@ class Head:
                 return 200, {"logs": "".join(self.logs[name])} if rest == ["logs"] else {"stopped": False} if rest else job
             case ["stub", "node"]:  # a node reports itself and takes the ranks that it shall start
                 self.nodes.setdefault(body["node_id"], body)["_seen"] = time.monotonic()
+                for actor_id in body["_ended"]:
+                    self.actors[actor_id]["_seen"] = -math.inf
                 waiting = [a for a in self.actors.values() if a["node_id"] == body["node_id"] and not a["_begun"] and a["state"] != "DEAD"]
                 for actor in waiting:
                     actor["_begun"] = True
@@ -219,23 +221,23 @@ def ray(arguments: list[str]) -> int:
         listen("127.0.0.1", int(options.dashboard_port), head.answer)
     listen(address, int(options.dashboard_agent_listen_port), lambda *_: (200, "success"))
     facts = {"node_id": uuid.uuid4().hex + uuid.uuid4().hex[:24], "node_ip": address, "node_name": options.node_name or address, "state": "ALIVE",
-             "is_head_node": options.head, "resources_total": {"GPU": float(options.num_gpus), "CPU": float(os.cpu_count() or 1)}}  # fmt: skip
+             "is_head_node": options.head, "resources_total": {"GPU": float(options.num_gpus)}, "_ended": list[str]()}  # fmt: skip
     sys.stdout.write(f"Local node IP: {address}\nRay runtime started.\n")
     sys.stdout.flush()
-    ranks: list[subprocess.Popen[bytes]] = []
+    ranks: dict[str, subprocess.Popen[bytes]] = {}
     heard = time.monotonic()
     while True:
         try:
             for spec in call(gcs, "/stub/node", facts)["ranks"]:
                 # Executor V2 fills gaps of the node's own environment with the engine's.
                 environment = {**spec["env"], **os.environ, "MOTLEY_STUB": gcs, "MOTLEY_STUB_RANK": json.dumps(spec)}
-                ranks.append(subprocess.Popen([sys.executable, __file__, "rank"], env=environment))
+                ranks[spec["actor_id"]] = subprocess.Popen([sys.executable, __file__, "rank"], env=environment)
             heard = time.monotonic()
         except OSError as error:
             if time.monotonic() - heard > 2 * LOST or getattr(error, "code", 0) in (401, 403):
                 sys.stderr.write(f"Failed to register with the GCS at {gcs}: {error}\n")
                 return 1
-        ranks = [process for process in ranks if process.poll() is None]
+        facts["_ended"] = [actor_id for actor_id, process in ranks.items() if process.poll() is not None]
         if head:
             head.look()
         time.sleep(0.1)

@@ -63,6 +63,11 @@ class Kubelet:
             await asyncio.gather(*(c.running.kill() for c in (*runner.inits, *runner.mains) if c.running))
             runner.close()
 
+    async def close(self) -> None:
+        """End all containers, as a loss of power does: nothing is told to the API."""
+        for uid in list(self._pods):
+            await self._gone(uid)
+
     async def sync(self) -> None:
         """List and watch the Pods of this node; a list again whenever the watch breaks."""
         select = f"spec.nodeName={self.node.name}"
