@@ -207,7 +207,7 @@ class FakeContext:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Machine]:
-    context = FakeContext(tmp_path / "state", motley_install_wipe=False)
+    context: Any = FakeContext(tmp_path / "state", motley_install_wipe=False)
     machine = Machine(context)
 
     def client(seen: Any) -> Talosctl:
