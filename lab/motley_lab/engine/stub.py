@@ -36,7 +36,8 @@ from motley_lab.device.meter import Meter, devices
 
 JSON = dict[str, typing.Any]
 Answer = typing.Callable[[str, str, JSON, str], tuple[int, typing.Any]]
-RAY, VLLM, GIB, LOST = "2.60.0", "0.32.0", 2**30, 5.0
+RAY, VLLM, GIB, LOST = "2.60.0", "0.32.0", 2**30, 8.0
+PACE, WORK = 0.004, 0.0005  # seconds that a token takes, and CPU seconds that it costs each rank
 OPEN = ("/", "/api/gcs_healthz", "/api/local_raylet_healthz", "/api/authentication_mode")
 
 
@@ -134,13 +135,13 @@ class Head:
                 for spec in body["ranks"]:
                     self.actors[spec["actor_id"]] = {
                         "actor_id": spec["actor_id"], "class_name": "RayWorkerProc", "name": spec["name"], "state": "PENDING_CREATION", "pid": None,
-                        "node_id": spec["node_id"], "job_id": spec["job"], "_spec": spec, "_begun": False, "_work": 0.0, "_seen": time.monotonic(),
+                        "node_id": spec["node_id"], "job_id": spec["job"], "_spec": spec, "_begun": False, "_tokens": 0, "_seen": time.monotonic(),
                     }  # fmt: skip
                 return 200, {}
             case ["stub", "work"]:
                 mine = [actor for actor in self.actors.values() if actor["job_id"] == body["job"]]
                 for actor in mine:
-                    actor["_work"], actor["_blocks"] = actor["_work"] + body.get("seconds", 0), body.get("blocks", actor.get("_blocks"))
+                    actor["_tokens"], actor["_blocks"] = actor["_tokens"] + body.get("tokens", 0), body.get("blocks", actor.get("_blocks"))
                 return 200, {"rooms": [actor.get("_room") for actor in mine]}
             case ["stub", "rank", actor_id]:  # a rank reports itself and takes its work
                 return self._rank(self.actors[actor_id], body)
@@ -153,8 +154,10 @@ class Head:
         where = "" if node["is_head_node"] else f", ip={node['node_ip']}"
         self.logs[actor["job_id"]] += [f"\x1b[36m(RayWorkerProc pid={body['pid']}{where})\x1b[0m {line}\n" for line in body["lines"]]
         actor |= {"pid": body["pid"], "state": "ALIVE", "_room": body["room"], "_seen": time.monotonic()}
-        work, actor["_work"] = actor["_work"], 0.0
-        return 200, {"seconds": work, "blocks": actor.get("_blocks")}
+        tokens, actor["_tokens"] = actor["_tokens"], 0
+        # Between nodes hidden states and residual cross the link, as a real engine's would.
+        activations = "" if node["is_head_node"] else "x" * (tokens * 2 * 4 * actor["_spec"]["config"]["hidden_size"])
+        return 200, {"tokens": tokens, "blocks": actor.get("_blocks"), "activations": activations}
 
     def _submit(self, body: JSON) -> tuple[int, typing.Any]:
         name = body.get("submission_id") or f"raysubmit_{uuid.uuid4().hex[:16]}"
@@ -282,7 +285,7 @@ def rank() -> int:
     room = math.ceil(total * spec["fraction"]) - held - kept
     gauge = Meter(seen[index]["uuid"] if index < len(seen) else "none", f"VLLM::Worker_PP{stage}")
     gauge.memory = held + kept
-    first = sum(parts[:stage])
+    first, owed = sum(parts[:stage]), 0.0
     report = {
         "schema": 1, "event": "load", "time": round(time.time(), 3), "rank": spec["rank"], "local_rank": spec["local_rank"],
         "world_size": stages * tensor, "pp_rank": stage, "tp_rank": spec["rank"] % tensor, "node": socket.gethostname(),
@@ -310,7 +313,9 @@ def rank() -> int:
             blocks = order["blocks"]
             gauge.memory += blocks * block
             say(report | {"event": "kv", "kv_blocks": blocks, "kv_bytes": blocks * block, "block_size": spec["block_size"]})
-        end = time.process_time() + order["seconds"]
+        owed = min(owed + order["tokens"] * WORK, 2.0)
+        work = min(owed, 0.2)  # a rank that is silent for long counts as lost
+        owed, end = owed - work, time.process_time() + work
         with gauge.busy():
             while time.process_time() < end:
                 pass
@@ -418,8 +423,8 @@ class Engine:
             self.running += 1
             self.count["prompt"] += prompt
             self.count["generation"] += tokens
-        call(self.gcs, "/stub/work", {"job": self.job, "seconds": 0.004 * tokens})
-        time.sleep(0.004 * tokens)
+        call(self.gcs, "/stub/work", {"job": self.job, "tokens": tokens})
+        time.sleep(PACE * tokens)
         with self.lock:
             self.running -= 1
 
