@@ -43,7 +43,7 @@ class ActionModule(MotleyAction):
         "requests": {"type": "int", "default": 64},
         "concurrency": {"type": "int", "default": 8},
         "prompt_tokens": {"type": "int", "default": 64},
-        "output_tokens": {"type": "int", "default": 64},
+        "output_tokens": {"type": "int", "default": 32},
         "seed": {"type": "int", "default": 0},
         "api": {"type": "str", "choices": ["auto", "completions", "chat"], "default": "auto"},
         "timeout": {"type": "int", "default": 300},

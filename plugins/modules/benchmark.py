@@ -42,7 +42,7 @@ options:
   output_tokens:
     description: How many tokens are asked for in each answer.
     type: int
-    default: 64
+    default: 32
   seed:
     description: The same seed gives the same prompts.
     type: int
