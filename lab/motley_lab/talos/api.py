@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import socket
 import ssl
 import threading
 import time
@@ -47,7 +48,10 @@ class Listener(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that breaks off is no error of the server."""
+        """A client that breaks off is no error of the server; what it has sent is read, so that it sees the TLS alert, not a reset."""
+        with contextlib.suppress(OSError):
+            request.settimeout(0.2)
+            socket.socket.recv(request, 65536)
 
 
 class _Handler(BaseHTTPRequestHandler):

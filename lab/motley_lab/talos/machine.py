@@ -34,7 +34,7 @@ from motley_lab.talos import api, images, pki, resources, transport
 from motley_lab.talos import config as configs
 from motley_lab.talos.validate import Errors, validate
 
-DOWN_S, BOOT_S, INSTALL_S, GRACE_S = 1.0, 0.6, 0.8, 0.6
+DOWN_S, BOOT_S, INSTALL_S, GRACE_S, TICK_S = 1.0, 0.6, 0.8, 0.6, 0.2
 # Changes below these keys of the classic document need a reboot.
 REBOOT_KEYS = ("type", "token", "files", "env", "disks", "udev", "baseRuntimeSpecOverrides", "systemDiskEncryption", "controlPlane")
 LAYOUT = (("EFI", 2200, "vfat"), ("META", 1, "talosmeta"), ("STATE", 105, "xfs"), ("EPHEMERAL", 0, "xfs"))
@@ -247,6 +247,7 @@ class Machine:
 
     def _one_boot(self) -> str:
         self.rebooting = self.node_ready = False
+        self._next_api = self._next_start = self._next_look = 0.0
         self.revert = None
         self.kmsg = []
         staged = self.state.get("staged")
@@ -265,7 +266,7 @@ class Machine:
         self._load_modules()
         while True:
             self._tick()
-            if (ended := self._sleep(0.2)) is not None:
+            if (ended := self._sleep(TICK_S)) is not None:
                 return ended
 
     def _sleep(self, seconds: float) -> str | None:
@@ -344,13 +345,13 @@ class Machine:
             self._next_api = time.monotonic() + 1
             self._start_api()
         if "kubelet" not in self.children and time.monotonic() > self._next_start:
-            self._next_start = time.monotonic() + 0.4
+            self._next_start = time.monotonic() + 2 * TICK_S
             if self._api_answers():
                 self._start_kubelet()
         if self.kubelet_runs() and self.state["stage"] == "booting":
             self.stage("running")
         if self.kubelet_runs() and time.monotonic() > self._next_look:
-            self._next_look = time.monotonic() + (5.0 if self.node_ready else 0.4)
+            self._next_look = time.monotonic() + (5.0 if self.node_ready else 2 * TICK_S)
             self.node_ready = self._node_is_ready()
 
     def readiness(self) -> tuple[bool, list[tuple[str, str]]]:

@@ -92,7 +92,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
     """Two machines in maintenance, without Kubernetes, on addresses of their own."""
     for name in ("DOWN_S", "BOOT_S", "INSTALL_S", "GRACE_S"):
         monkeypatch.setattr(machines, name, 0.1)
-    monkeypatch.setattr(client, "POLL_S", 0.1)
+    monkeypatch.setattr(machines, "TICK_S", 0.02)
+    monkeypatch.setattr(client, "POLL_S", 0.05)
     monkeypatch.setattr(machines.Machine, "log", lambda machine, text: machine.kmsg.append((0.0, text)))
     directory = tmp_path_factory.mktemp("lab")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Factory)

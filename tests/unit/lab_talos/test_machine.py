@@ -147,7 +147,7 @@ def test_refusals(ctl: Run, lab: Lab) -> None:
     assert second.rc == 1 and "x86-01" in second.out and second.err.startswith("1 error occurred:\n\t* rpc error")
     worker = ctl("--talosconfig", "tc", "-e", lab.spark, "-n", lab.x86, "version")
     assert worker.err == "error getting version: rpc error: code = PermissionDenied desc = no request forwarding\n"
-    seen = {ctl("-n", lab.spark, "get", "machinestatus", "-i").err.split("desc = ", 1)[1].split("->")[0][:9] for dummy in range(12)}
+    seen = {ctl("-n", lab.spark, "get", "machinestatus", "-i").err.split("desc = ", 1)[1].split("->")[0][:9] for dummy in range(20)}
     assert {"write tcp", "connectio"} == seen
     assert ctl(*talos, "-n", lab.x86, "get", "ms").err.startswith('rpc error: code = InvalidArgument desc = resource type "ms" is ambiguous')
     assert ctl("--talosconfig", "nosuch", "-e", dead, "-n", dead, "get", "links").err.endswith("talos config file is empty\n")
