@@ -40,8 +40,8 @@ class ActionModule(MotleyAction):
         planned = {n["name"]: len(n["devices"]) for n in cluster["nodes"]}
         version = serving.plugin_image(cluster)
         gpu.check_plugin(str(version.tag), unified=[n["name"] for n in cluster["nodes"] if "gb10" in n["accelerators"]])
-        plugin, _ = serving.locked_image(context, version)
-        engine, _ = serving.locked_image(context, serving.engine_image(cluster, context.plan()))
+        plugin = serving.locked_image(context, version)[0]
+        engine = serving.locked_image(context, serving.engine_image(cluster, context.plan()))[0]
         definitions = [manifests.namespace(), gpu.runtime_class(args["handler"]), gpu.device_plugin(plugin, list(planned))]
         jobs = _jobs(context, cluster, engine, planned, args["cuda_megabytes"])
         serving.render(context, "gpu_device_plugin.yml", [*definitions, *jobs.values()])

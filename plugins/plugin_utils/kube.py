@@ -458,7 +458,7 @@ def _apply_one(
         # The server refuses even a dry run inside a namespace that only a real run will make.
         return _change(who, "created", None, definition)
     try:
-        after = kube.apply(definition, namespace=who.namespace, dry_run=dry_run, force=force)
+        after = _apply_in_new_namespace(kube, definition, who.namespace, dry_run=dry_run, force=force)
     except KubeError as error:
         if not (error.immutable and before and recreate):
             raise
@@ -470,6 +470,18 @@ def _apply_one(
     if before is None:
         return _change(who, "created", None, after)
     return _change(who, "unchanged" if objects.same(before, after) else "changed", before, after)
+
+
+def _apply_in_new_namespace(kube: Kube, definition: Object, namespace: str, *, dry_run: bool, force: bool) -> Object:
+    """Apply; a namespace that was made a moment ago has no default service account yet, and its Pods are refused until then."""
+    deadline = time.monotonic() + 15.0
+    while True:
+        try:
+            return kube.apply(definition, namespace=namespace, dry_run=dry_run, force=force)
+        except KubeError as error:
+            if error.status != 403 or "looking up service account" not in error.message or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def _change(who: Identity, action: str, before: Object | None, after: Object) -> Change:

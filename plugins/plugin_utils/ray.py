@@ -55,7 +55,7 @@ class RayApi:
 
     def nodes(self) -> tuple[list[ray.RayNode] | None, bool]:
         """(nodes, None while the dashboard does not answer; whether it answers without the token as well)."""
-        (status, body), (open_status, _) = self.calls(
+        (status, body), (open_status, dummy) = self.calls(
             [{"method": "GET", "path": NODES}, {"method": "GET", "path": "/api/version", "anonymous": True}]
         )
         if status == 0 or status >= 500:
@@ -65,7 +65,7 @@ class RayApi:
 
     def job(self, job: str, *, tail: int = 60_000) -> tuple[ray.Job | None, str]:
         """A job and the end of its log."""
-        (status, body), (_, log) = self.calls(
+        (status, body), (dummy, log) = self.calls(
             [{"method": "GET", "path": f"{JOBS}{job}"}, {"method": "GET", "path": f"{JOBS}{job}/logs", "tail": tail}]
         )
         if status == 404:

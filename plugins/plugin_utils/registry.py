@@ -87,7 +87,7 @@ class Registry:
         inside = {}
         for platform in found:
             if platform.os == "linux" and platform.digest and platform.architecture not in inside:
-                manifest, _, _ = self._manifest(reference, platform.digest)
+                manifest = self._manifest(reference, platform.digest)[0]
                 inside[platform.architecture] = contents.read(self._config(reference, manifest))
         return Image(reference, digest, False, found, inside)
 
@@ -157,7 +157,7 @@ class Registry:
 
     def _login(self, host: str, reference: Reference, challenge: str) -> bool:
         """Answer a 401: a bearer token (anonymous ones too), or basic credentials."""
-        scheme, _, rest = challenge.partition(" ")
+        scheme, dummy, rest = challenge.partition(" ")
         login = self._logins.get(host) or self._logins.get(reference.registry)
         key = (host, reference.repository)
         if scheme.lower() == "basic":

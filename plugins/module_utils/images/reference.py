@@ -51,11 +51,11 @@ class Reference:
 def parse(text: str) -> Reference:
     """Take a reference apart as container runtimes do (`vllm/vllm-openai` is on Docker Hub)."""
     wanted = text.strip()
-    rest, _, digest = wanted.partition("@")
+    rest, dummy, digest = wanted.partition("@")
     registry, repository = _split_registry(rest)
     tag: str | None = None
     if ":" in repository:
-        repository, _, tag = repository.partition(":")
+        repository, dummy, tag = repository.partition(":")
     if registry == DOCKER_HUB and "/" not in repository:
         repository = f"library/{repository}"
     problem = _problem(registry, repository, tag, digest if "@" in wanted else None)

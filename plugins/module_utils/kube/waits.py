@@ -70,7 +70,7 @@ def pod_state(live: Live) -> Progress:
             return Progress(False, text, failed=reason in FATAL_WAITING)
     if phase == "Running" and all((c.get("state") or {}).get("running") for c in status.get("containerStatuses") or [{}]):
         return Progress(True, "running")
-    reasons = sorted({str(s.get("reason")) for _, s in waiting if s.get("reason")})
+    reasons = sorted({str(s.get("reason")) for dummy, s in waiting if s.get("reason")})
     return Progress(False, ", ".join(reasons) or phase.lower())
 
 

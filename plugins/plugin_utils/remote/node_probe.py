@@ -18,7 +18,7 @@ import sys
 interface, port = sys.argv[1], int(sys.argv[2])
 query = "--query-gpu=index,name,memory.total,memory.free,utilization.gpu"
 try:
-    done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=30, check=False)
     smi, smi_error = done.stdout, "" if done.returncode == 0 else (done.stderr or done.stdout).strip()[-300:]
 except (OSError, subprocess.SubprocessError) as error:
     smi, smi_error = "", str(error)
@@ -35,6 +35,6 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
 with socket.socket() as probe:
     probe.settimeout(2)
     taken = probe.connect_ex(("127.0.0.1", port)) == 0
-names = [name for _, name in socket.if_nameindex()]
+names = [pair[1] for pair in socket.if_nameindex()]
 result = {"smi": smi, "smi_error": smi_error, "meminfo": memory, "flags": flags, "address": address, "interfaces": names, "port_taken": taken}
 sys.stdout.write(json.dumps(result))
