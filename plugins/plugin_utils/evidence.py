@@ -75,7 +75,7 @@ def endpoint(address: str, port: int, key: str | None, *, full: bool) -> dict[st
         found["completion"] = {"ok": False, "problem": f"no model is served: {models.problem}"}
         return found
     since = time.perf_counter()
-    body = requests.body("completions", model, "The capital of France is", output_tokens=16, stream=False)
+    body = requests.body("completions", model, "The capital of France is", output_tokens=16 if full else 8, stream=False)
     reply = openai.fetch(where, "/v1/completions", method="POST", document=body, key=key, timeout=120)
     found["completion"] = _completion(reply, time.perf_counter() - since)
     return found

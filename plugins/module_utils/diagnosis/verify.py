@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ansible_collections.motley.inference.plugins.module_utils.diagnosis import readings
@@ -36,7 +36,8 @@ LEAST_BYTES_PER_TOKEN = 256  # a stage hands on at least one hidden state of 128
 WORKER_CLASSES = ("RayWorkerProc", "RayWorkerWrapper")
 # A service without these has not been seen to be the planned one.
 ESSENTIAL = re.compile(r"(rank-\d+|layers-\d+|world-size|health|completion|job)$")
-REBUILD = "ansible-playbook motley.inference.site --tags ray_cluster,vllm_serve -e motley_rebuild=true, with your inventory"
+REBUILD = "run --tags ray_cluster,vllm_serve with -e motley_rebuild=true, which starts the service anew by the plan"
+PARTITION = "this process got another partition than the plan's, whose numbers are in rank order"
 REPORT = "keep the stage reporter on (motley_stage_reporter)"
 REPLAN = "give the start-up log to the planner (observed) and plan again, or correct motley_devices"
 
@@ -196,7 +197,7 @@ def _spread(counts: Mapping[str, int]) -> str:
 
 def _placement(scene: _Scene, worker: _Worker) -> Check:
     expected = f"stage {worker.stage} on {worker.node}"
-    remedy = f"the partition is written in rank order, and rank 0 is the engine node's; {REBUILD}"
+    remedy = f"rank 0 is on the node where the engine runs; {REBUILD}"
     node, stage, how, told = None, None, "", False
     reported = scene.stages.get(worker.rank)
     line = scene.rank_lines.get(worker.rank)
@@ -249,7 +250,7 @@ def _layers(scene: _Scene, worker: _Worker) -> Check:
     how = "stage reporter, counted from its modules" + (f"; VLLM_PP_LAYER_PARTITION={given}" if given else "; no partition reached this process")
     if len({w.stage for w in scene.workers}) == 1:
         how = "stage reporter, counted from its modules"
-    remedy = "the process got another partition than the plan's: the plan's is in rank order, " + REBUILD
+    remedy = f"{PARTITION}; {REBUILD}"
     right = seen == (worker.first, last, worker.layers)
     return Check(f"layers-{worker.rank}", worker.node, right, expected, f"{seen[2]} layers, {seen[0]} to {seen[1]}", how, remedy)
 
@@ -260,7 +261,9 @@ def _weights(scene: _Scene, worker: _Worker) -> Check:
     reported = scene.stages.get(worker.rank)
     if reported and reported.loaded_bytes:
         how = "stage reporter: " + ("counted by the engine while loading" if reported.load_bytes else "parameters and buffers")
-        return _near(ident, worker.node, worker.weights, float(reported.loaded_bytes), 0.0, expected, how)
+        found = _near(ident, worker.node, worker.weights, float(reported.loaded_bytes), 0.0, expected, how)
+        other = reported.layers is not None and reported.layers[2] != worker.layers  # then the weights follow from the layers
+        return replace(found, remedy=f"{PARTITION}; {REBUILD}") if other else found
     line = _loading_of(scene, worker)
     if line:
         how = "the engine's line \"Model loading took\""

@@ -306,3 +306,11 @@ def test_a_log_is_asked_for_its_telling_lines() -> None:
     call = probe.log_call("motley-abc-1")
     assert call["path"] == "/api/jobs/motley-abc-1/logs"
     assert "MOTLEY_STAGE" in call["keep"]["words"]
+
+
+def test_weights_of_other_layers_are_no_reason_to_plan_again() -> None:
+    seen = evidence()
+    reports(reversed_partition)(seen)
+    found = run(seen)
+    assert found[("weights-0", "x86-01")].remedy == found[("layers-0", "x86-01")].remedy
+    assert "observed" not in found[("weights-0", "x86-01")].remedy
