@@ -67,9 +67,9 @@ def test_a_second_run_is_refused_and_a_dead_one_is_not(tmp_path):
 
 
 def test_concurrent_updates_are_not_lost(tmp_path):
-    code = ("import sys; sys.path[:0] = {path!r}\n"
+    code = (f"import sys; sys.path[:0] = {sys.path!r}\n"
             "from ansible_collections.motley.inference.plugins.plugin_utils.state import StateDirectory\n"
-            "for i in range(25): StateDirectory({root!r}).record_facts('n' + sys.argv[1], {{str(i): i}}, source='t')\n").format(path=sys.path, root=str(tmp_path))
+            f"for i in range(25): StateDirectory({str(tmp_path)!r}).record_facts('n' + sys.argv[1], {{str(i): i}}, source='t')\n")
     processes = [subprocess.Popen([sys.executable, "-c", code, str(n)]) for n in range(3)]
     assert [p.wait() for p in processes] == [0, 0, 0]
     document = json.loads((tmp_path / "nodes.json").read_text())
