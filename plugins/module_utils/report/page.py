@@ -191,11 +191,12 @@ def _device(stage: Mapping[str, Any], worker: Mapping[str, Any], inputs: Inputs)
     bar = "".join(f"<i class={css} style='width:{max(0.0, size) / memory * 100:.2f}%'></i>" for css, size, _name in parts)
     held, cache, kept, whole = _sizes(weights, room * share, reserve, memory)
     text = f"{held} weights, {cache} KV cache, {kept} reserve of {whole}"
+    step = float(worker.get("step_ms") or 0.0)
     first, last = _span(stage, inputs.plan)
     return (f"<div class=device style='{_colour(stage)}'><div class=head><span><i class=dot></i><b>rank {worker['rank']}</b> · "
             f"{escape(str(worker['accelerator']))}:{worker['device']}</span><span>layers {first}–{last} ({stage['layers']})</span></div>"
             f"<div class=bar role=img aria-label='{escape(text)}'>{bar}</div>"
-            f"<div class=foot>{escape(text)} · {_number(worker.get('step_ms'), 1)} ms a token</div></div>")
+            f"<div class=foot>{escape(text)} · {_number(step, 1 if step >= 1 else 3)} ms a token</div></div>")
 
 
 def _proof(inputs: Inputs) -> str:
