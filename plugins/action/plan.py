@@ -36,6 +36,7 @@ class ActionModule(MotleyAction):
     def perform(self, args: dict[str, Any], context: Context) -> dict[str, Any]:
         if args["request"] is not None:
             return {"changed": False, "plan": _answer(args["request"], args["hub_url"] or os.environ.get("HF_ENDPOINT") or HUB, None)}
+        context.require_all_nodes()
         cluster = context.cluster()
         old = context.state.read_json("plan.json") or {}
         request = inventory.plan_request(cluster)

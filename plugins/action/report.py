@@ -21,7 +21,9 @@ class ActionModule(MotleyAction):
 
     ARGUMENTS: ClassVar[dict[str, Any]] = {}
 
-    def perform(self, args: dict[str, Any], context: Context) -> dict[str, Any]:  # noqa: ARG002 - the interface
+    def perform(self, args: dict[str, Any], context: Context) -> dict[str, Any]:
+        del args
+        context.require_all_nodes()
         cluster, plan, state = context.cluster(), context.plan(), context.state
         nodes = {n["name"]: n for n in cluster["nodes"]}
         engine_node = nodes[plan["stages"][0]["workers"][0]["node"]]

@@ -61,10 +61,12 @@ class StateDirectory:
 
     # -- writing ---------------------------------------------------------------------------------------------------
     def write_text(self, name: str, text: str) -> bool:
-        """Write it if it differs; returns whether it did."""
+        """Write it if it differs from what a reader sees now; returns whether it did. In check mode it is rendered in any case."""
         target = self.root / CHECK / name if self.check_mode else self.root / name
         with self._guard():
-            if target.exists() and target.read_bytes() == text.encode():
+            seen = self.path(name)
+            same = seen.exists() and seen.read_bytes() == text.encode()
+            if same and seen == target:
                 os.chmod(target, 0o600)
                 return False
             self._directory(target.parent)
@@ -79,7 +81,7 @@ class StateDirectory:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
                 raise
-        return True
+        return not same
 
     def write_json(self, name: str, document: Any) -> bool:
         return self.write_text(name, json.dumps(document, indent=2, sort_keys=True) + "\n")

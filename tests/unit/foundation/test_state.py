@@ -33,6 +33,9 @@ def test_check_mode_writes_below_check_only_and_reads_there_first(tmp_path):
     assert check.read_json("plan.json") == {"a": 2}
     assert StateDirectory(tmp_path).read_json("plan.json") == {"a": 1}
     check.empty_check()
+    assert check.write_json("plan.json", {"a": 1}) is False      # what is there already
+    assert (tmp_path / "check/plan.json").exists()
+    check.empty_check()
     assert check.read_json("plan.json") == {"a": 1}
 
 
