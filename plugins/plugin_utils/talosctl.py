@@ -216,7 +216,9 @@ class Talosctl:
             return NodeState("unreachable", detail=outcome.desc), ""
         if outcome.kind == "other_mode" and not unclear:
             return NodeState("foreign", detail=refused), ""
-        if outcome.kind in ("usage", "fatal") and not unclear:
+        # A machine that has just taken its configuration refuses the open way before the other one is there.
+        leaving = "not authorized" in outcome.desc
+        if outcome.kind in ("usage", "fatal") and not unclear and not leaving:
             raise MotleyError(f"asking for its state failed: {outcome.desc}", hint=errors.HINTS[outcome.kind], node=target.name)
         return None, outcome.desc or refused
 
