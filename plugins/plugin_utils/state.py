@@ -31,7 +31,7 @@ class StateDirectory:
     def __init__(self, path: str | Path, *, check_mode: bool = False) -> None:
         if not str(path):
             raise MotleyError("motley_state_dir is empty", hint="set motley_state_dir to a directory that stays, beside the inventory")
-        self.root = Path(path).expanduser().absolute()
+        self.root = Path(os.path.normpath(Path(path).expanduser().absolute()))      # not resolved: a link stays a link
         self.check_mode = check_mode
 
     # -- reading ---------------------------------------------------------------------------------------------------
