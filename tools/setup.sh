@@ -34,8 +34,16 @@ environment() {     # environment LINK PYTHON LOCK: .build/LINK -> an environmen
   say "$1: $("$place/bin/python" -V), ansible-core $("$place/bin/python" -c 'from importlib.metadata import version; print(version("ansible-core"))')"
 }
 
+debian_python() {      # a Debian without python3-venv gets it
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+  find_python 3.13 >/dev/null || find_python 3.12 >/dev/null || find_python 3.11 >/dev/null && return 0
+  say "installing python3-venv"
+  apt-get install -y -qq python3 python3-venv >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq python3 python3-venv >/dev/null; }
+}
+
 main_environment() {
   local python
+  debian_python
   for version in 3.13 3.12; do
     if python=$(find_python $version); then environment venv "$python" requirements/dev.txt; return; fi
   done
