@@ -321,7 +321,7 @@ def inputs(cluster: Mapping[str, Any]) -> dict[str, str]:
     seen = dict(cluster)
     seen["nodes"] = [{k: n[k] for k in ("name", "address", "devices", "role", "arch")} for n in cluster["nodes"]]
     seen["engine"] = {k: v for k, v in cluster["engine"].items() if k not in ("image",)}
-    return {name: digest(seen[name]) for name, _ in _INPUTS}
+    return {name: digest(seen[name]) for name, _label in _INPUTS}
 
 
 def changed_since(plan: Mapping[str, Any], cluster: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,8 @@ author: Motley contributors (@motley-inference)
 description:
   - Has the namespace, the RuntimeClass C(nvidia) and the NVIDIA device plugin, pinned, and waits until every node offers the GPUs of the inventory.
   - Refuses releases of the device plugin that can not register a GB10.
-  - Makes a real CUDA call on every node with the engine's image. The result is kept and used again until image, boot, driver or number of cards change.
+  - Makes a real CUDA call on every node with the engine's image. The result is kept and used again until image, boot, driver or number
+    of cards change.
 extends_documentation_fragment: [motley.inference.state]
 options:
   timeout:

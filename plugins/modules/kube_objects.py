@@ -12,7 +12,8 @@ author: Motley contributors (@motley-inference)
 description:
   - Applies a list in one task, by server-side apply under the field manager C(motley), with strict field validation. A misspelt field is an error.
   - Sorts the list so that what others need comes first (namespaces, RuntimeClasses, configuration), and the other way round for taking away.
-  - An object that can not take a change (a RuntimeClass's handler, a DaemonSet's selector, most of a Pod) is deleted and made anew; check mode says so.
+  - An object that can not take a change (a RuntimeClass's handler, a DaemonSet's selector, most of a Pod) is deleted and made anew;
+    check mode says so.
   - In check mode every request is a dry run. Differences leave out what the server adds, and the values of Secrets.
 extends_documentation_fragment: [motley.inference.state]
 options:

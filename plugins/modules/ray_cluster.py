@@ -10,7 +10,8 @@ short_description: Have Ray on the planned nodes
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Makes the namespace with its three Pod Security labels, the configuration, the Secrets, and one Pod per planned node (launcher V(ray), workload V(pod)).
+  - Makes the namespace with its three Pod Security labels, the configuration, the Secrets, and one Pod per planned node (launcher
+    V(ray), workload V(pod)).
   - Each Pod offers Ray exactly the GPUs that the plan uses there, so that a placement can not pack stages onto one node.
   - A Pod can not be changed; if one has to be made anew, all are, for a Ray head and its workers belong together. Check mode says so.
   - Waits until every node is alive in Ray with its GPUs. Takes Ray down again if it answers without its token.

@@ -10,7 +10,8 @@ short_description: Compare the image that a Talos node runs with the one that wa
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Compares release, architecture, schematic, extension names, driver version of kernel modules and userland, loaded modules and C(/proc/cmdline) with lock.yml.
+  - Compares release, architecture, schematic, extension names, driver version of kernel modules and userland, loaded modules and
+    C(/proc/cmdline) with lock.yml.
   - With O(moment=before) a node of another release or schematic is reported for an upgrade instead of failing.
 extends_documentation_fragment: [motley.inference.state]
 options:

@@ -10,7 +10,8 @@ short_description: Fetch the kubeconfig of a Talos cluster
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Puts the kubeconfig into the state directory, mode 0600, when there is none or when the API refuses the one that is there. No other file is touched.
+  - Puts the kubeconfig into the state directory, mode 0600, when there is none or when the API refuses the one that is there. No other
+    file is touched.
 extends_documentation_fragment: [motley.inference.state]
 options:
   timeout:

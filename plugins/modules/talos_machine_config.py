@@ -10,9 +10,11 @@ short_description: Configure a Talos node
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Generates the whole machine configuration from the secrets and the inventory by the contract of the Talos release, validates it, compares it and applies it.
+  - Generates the whole machine configuration from the secrets and the inventory by the contract of the Talos release, validates it,
+    compares it and applies it.
   - C(changed) is what the node's own dry run says. The diff has no secrets; a copy without secrets is kept under C(rendered/) in the state directory.
-  - In maintenance mode it installs and waits for the first boot. A disk that holds something is refused unless C(motley_install_wipe) is true for that host.
+  - In maintenance mode it installs and waits for the first boot. A disk that holds something is refused unless C(motley_install_wipe) is
+    true for that host.
   - Patches in C(motley_talos_patches) are checked before; kernel arguments, extensions and the like are refused with what to write instead.
   - In check mode nothing is applied, and nodes that do not answer are noted.
 extends_documentation_fragment: [motley.inference.state]

@@ -10,10 +10,13 @@ short_description: Register the Image Factory schematic of a Talos node
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Works out what a node's image holds (NVIDIA extensions of one branch, kernel arguments) from its accelerators and the Talos release, and registers it.
-  - Compares every extension name with the factory's list for the release first, for registering checks none, and the factory's ID with the one computed here.
+  - Works out what a node's image holds (NVIDIA extensions of one branch, kernel arguments) from its accelerators and the Talos release,
+    and registers it.
+  - Compares every extension name with the factory's list for the release first, for registering checks none, and the factory's ID with
+    the one computed here.
   - Refuses known-broken combinations of accelerator, release and driver with the reason; O(accept) takes one by its id.
-  - Without O(talos_version) and O(accelerators) it is the schematic of a node of the inventory, and goes into lock.yml. In check mode nothing is registered.
+  - Without O(talos_version) and O(accelerators) it is the schematic of a node of the inventory, and goes into lock.yml. In check mode
+    nothing is registered.
 extends_documentation_fragment: [motley.inference.state]
 options:
   node:

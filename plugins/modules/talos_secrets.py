@@ -10,7 +10,8 @@ short_description: Make the secrets bundle and the talosconfig of a Talos cluste
 version_added: 0.1.0
 author: Motley contributors (@motley-inference)
 description:
-  - Makes C(secrets.yaml) and C(talosconfig) (with endpoints) in the state directory, mode 0600, when they are missing. Values never appear in results.
+  - Makes C(secrets.yaml) and C(talosconfig) (with endpoints) in the state directory, mode 0600, when they are missing. Values never
+    appear in results.
   - Refuses to make new secrets while a node runs with other ones.
 extends_documentation_fragment: [motley.inference.state]
 """

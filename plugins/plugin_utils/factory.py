@@ -28,12 +28,12 @@ class Factory:
         self,
         url: str,
         *,
-        open_url: Callable[..., Any] = urllib.request.urlopen,
+        open_url: Callable[..., Any] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         tries: int = _TRIES,
     ) -> None:
         self.url = url.rstrip("/")
-        self._open = open_url
+        self._open = open_url or urllib.request.build_opener().open
         self._sleep = sleep
         self._tries = tries
 

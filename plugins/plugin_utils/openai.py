@@ -43,7 +43,8 @@ class Reply:
         """One line for a person."""
         if not self.status:
             return self.text
-        return f"HTTP {self.status}" + (f": {said}" if (said := error_text(self.json())) else "")
+        said = error_text(self.json())
+        return f"HTTP {self.status}" + (f": {said}" if said else "")
 
 
 class _Closed(Exception):

@@ -19,7 +19,7 @@ def to_plain(value: Any) -> Any:
         return value
     for kind in (int, float, str):
         if isinstance(value, kind):
-            return value if type(value) is kind else kind(value)
+            return kind(value)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Mapping):

@@ -107,7 +107,7 @@ class Registry:
         digest = str((manifest.get("config") or {}).get("digest", ""))
         if not digest:
             raise RegistryError(f"the manifest of {reference} names no config", hint="it is no container image")
-        body, _ = self._get(reference, f"blobs/{digest}", accept="*/*")
+        body, _headers = self._get(reference, f"blobs/{digest}", accept="*/*")
         return _json(body, f"the config of {reference}")
 
     # -- HTTP ------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def endpoint(context: Context) -> str:
 
 def image_of(context: Context, name: str) -> schematic.Image:
     """The image of a node of the inventory."""
-    hosts, _ = context.inventory()
+    hosts, _groups = context.inventory()
     options = {
         key.removeprefix("motley_talos_image_"): value for key, value in hosts[name].items() if key.startswith("motley_talos_image_")
     }

@@ -287,18 +287,18 @@ class Fault:
     line: str
 
 
-_Text = str | Callable[[re.Match[str]], str]
+_Said = Callable[[re.Match[str]], str]
 
 
 @dataclass(frozen=True)
 class _Pattern:
     id: str
     pattern: re.Pattern[str]
-    cause: _Text
-    remedy: _Text
+    cause: str | _Said
+    remedy: str | _Said
 
 
-def _p(name: str, pattern: str, cause: _Text, remedy: _Text) -> _Pattern:
+def _p(name: str, pattern: str, cause: str | _Said, remedy: str | _Said) -> _Pattern:
     return _Pattern(name, re.compile(pattern), cause, remedy)
 
 
@@ -383,7 +383,7 @@ def faults(text: str) -> list[Fault]:
     return list(found.values())
 
 
-def _say(text: _Text, match: re.Match[str]) -> str:
+def _say(text: str | _Said, match: re.Match[str]) -> str:
     return text if isinstance(text, str) else text(match)
 
 

@@ -188,14 +188,14 @@ def _device(stage: Mapping[str, Any], worker: Mapping[str, Any], inputs: Inputs)
     memory = float(worker.get("memory_gib") or budget) or 1.0
     share = min(1.0, inputs.plan["kv_tokens"] / worker["kv_tokens"]) if worker.get("kv_tokens") else 0.0
     parts = (("w", weights, "weights"), ("k", room * share, "KV cache"), ("u", room * (1 - share), "unused"), ("r", reserve, "reserve"))
-    bar = "".join(f"<i class={css} style='width:{max(0.0, size) / memory * 100:.2f}%'></i>" for css, size, _name in parts)
+    bars = "".join(f"<i class={css} style='width:{max(0.0, size) / memory * 100:.2f}%'></i>" for css, size, _name in parts)
     held, cache, kept, whole = _sizes(weights, room * share, reserve, memory)
     text = f"{held} weights, {cache} KV cache, {kept} reserve of {whole}"
     step = float(worker.get("step_ms") or 0.0)
     first, last = _span(stage, inputs.plan)
     return (f"<div class=device style='{_colour(stage)}'><div class=head><span><i class=dot></i><b>rank {worker['rank']}</b> · "
             f"{escape(str(worker['accelerator']))}:{worker['device']}</span><span>layers {first}–{last} ({stage['layers']})</span></div>"
-            f"<div class=bar role=img aria-label='{escape(text)}'>{bar}</div>"
+            f"<div class=bar role=img aria-label='{escape(text)}'>{bars}</div>"
             f"<div class=foot>{escape(text)} · {_number(step, 1 if step >= 1 else 3)} ms a token</div></div>")
 
 
@@ -214,7 +214,7 @@ def _proof(inputs: Inputs) -> str:
                           f"<td class=one>{escape(check['node'] or '')}", escape(check["expected"]), escape(check["seen"]) + why + remedy)))
     heads = (("", False), ("check", False), ("node", False), ("expected", False), ("seen, and by what", False))
     sample = (proof.get("completion") or {}).get("text")
-    said = f"<p class=sub>The completion that was asked for: “{escape(str(sample).strip())}”</p>" if sample else ""
+    said = f"<p class=sub>The completion that was asked for: <q>{escape(str(sample).strip())}</q></p>" if sample else ""
     return _section(f"Proof <span class='badge {style}'>{escape(words)}</span>", _table(heads, rows, "stack"), said)
 
 

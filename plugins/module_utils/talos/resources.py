@@ -113,7 +113,7 @@ def versions(text: str) -> list[ServerVersion]:
     found: list[ServerVersion] = []
     node, tag, server = "", "", False
     for line in text.splitlines():
-        key, _, value = line.strip().partition(":")
+        key, _colon, value = line.strip().partition(":")
         value = value.strip()
         match key:
             case "Server":
@@ -197,7 +197,7 @@ def volumes_on(objects: Iterable[Mapping[str, Any]], disk: str) -> list[str]:
             parts.append((int(spec.get("partitionIndex") or 0), words))
         elif path == disk and name and name != "gpt":
             whole.append(words)
-    return whole + [words for _, words in sorted(parts)]
+    return whole + [words for _index, words in sorted(parts)]
 
 
 def pretty(size: int) -> str:

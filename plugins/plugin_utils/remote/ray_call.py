@@ -15,37 +15,38 @@ import sys
 import urllib.error
 import urllib.request
 
-token = os.environ.get("RAY_AUTH_TOKEN", "")
-path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-if not token and path:
-    with open(path) as file:
-        token = file.read().strip()
-results = []
-for call in json.loads(sys.argv[1]):
-    data = json.dumps(call["body"]).encode() if call.get("body") is not None else None
-    headers = {"Content-Type": "application/json"}
-    if not call.get("anonymous"):
-        headers["Authorization"] = "Bearer " + token
-    request = urllib.request.Request("http://127.0.0.1:8265" + call["path"], data=data, method=call["method"], headers=headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=20) as answer:
-            status, text = answer.status, answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        status, text = error.code, error.read().decode(errors="replace")
-    except OSError as error:
-        status, text = 0, str(error)
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = text
-    tail = call.get("tail")
-    if tail and isinstance(body, dict) and isinstance(body.get("logs"), str):
-        body["logs"] = body["logs"][-tail:]
-    keep = call.get("keep")
-    if keep and isinstance(body, dict) and isinstance(body.get("logs"), str):
-        lines = body["logs"].splitlines()
-        first = len(lines) - keep["lines"]
-        body["logs"] = "\n".join(text for at, text in enumerate(lines) if at >= first or any(word in text for word in keep["words"]))
-    results.append({"status": status, "body": body})
-sys.stdout.write(json.dumps(results))
+if __name__ == "__main__":
+    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    if not token and path:
+        with open(path) as file:
+            token = file.read().strip()
+    results = []
+    for call in json.loads(sys.argv[1]):
+        data = json.dumps(call["body"]).encode() if call.get("body") is not None else None
+        headers = {"Content-Type": "application/json"}
+        if not call.get("anonymous"):
+            headers["Authorization"] = "Bearer " + token
+        request = urllib.request.Request("http://127.0.0.1:8265" + call["path"], data=data, method=call["method"], headers=headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=20) as answer:
+                status, text = answer.status, answer.read().decode(errors="replace")
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read().decode(errors="replace")
+        except OSError as error:
+            status, text = 0, str(error)
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = text
+        tail = call.get("tail")
+        if tail and isinstance(body, dict) and isinstance(body.get("logs"), str):
+            body["logs"] = body["logs"][-tail:]
+        keep = call.get("keep")
+        if keep and isinstance(body, dict) and isinstance(body.get("logs"), str):
+            lines = body["logs"].splitlines()
+            first = len(lines) - keep["lines"]
+            body["logs"] = "\n".join(text for at, text in enumerate(lines) if at >= first or any(word in text for word in keep["words"]))
+        results.append({"status": status, "body": body})
+    sys.stdout.write(json.dumps(results))

@@ -104,13 +104,17 @@ def test_restart_backoff_and_previous_log(tmp_path: pathlib.Path) -> None:
 def test_probes_decide_readiness_and_life(tmp_path: pathlib.Path) -> None:
     async def body(here: Bed) -> None:
         quick = {"periodSeconds": 1, "failureThreshold": 1}
-        await here.create("p", {"containers": [container("sleep 0.3; touch /tmp/up; sleep 600", readinessProbe={"exec": {"command": ["test", "-e", "/tmp/up"]}, **quick},
-                                                         livenessProbe={"tcpSocket": {"port": 1}, "initialDelaySeconds": 2, **quick})],
-                                "terminationGracePeriodSeconds": 1})  # fmt: skip
+        service = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        port = service.sockets[0].getsockname()[1]
+        await here.create("p", {"containers": [container("sleep 600", readinessProbe={"exec": {"command": ["test", "-e", "/state/up"]}, **quick},
+                                                         livenessProbe={"tcpSocket": {"port": port}, **quick}, volumeMounts=[{"name": "h", "mountPath": "/state"}])],
+                                "volumes": [{"name": "h", "hostPath": {"path": "/var/lib/x", "type": "DirectoryOrCreate"}}], "terminationGracePeriodSeconds": 1})  # fmt: skip
         started = await here.phase("p", "Running")
         assert not started["containerStatuses"][0]["ready"]
+        (here.node.var / "lib/x/up").touch()
         ready = await here.until("p", lambda s: s["containerStatuses"][0]["ready"])
-        assert {c["type"]: c["status"] for c in ready["conditions"]}["Ready"] == "True"
+        assert {c["type"]: c["status"] for c in ready["conditions"]}["Ready"] == "True" and ready["containerStatuses"][0]["restartCount"] == 0
+        service.close()
         await here.until("p", lambda s: s["containerStatuses"][0]["restartCount"] >= 1)
         texts = [text for _, text in await here.events("p")]
         assert any(text.startswith("Liveness probe failed") for text in texts) and "Container m failed liveness probe, will be restarted" in texts
