@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -158,8 +159,7 @@ class MotleyAction(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Validate, run, translate errors, take secrets out of the result."""
-        parent = os.getppid()
-        die_with_parent(signal.SIGTERM)
+        parent = _tied_parent()
         result: dict[str, Any] = super().run(tmp, task_vars)
         del tmp
         variables = task_vars or {}
@@ -181,6 +181,16 @@ class MotleyAction(ActionBase):
             return _without(hidden.secrets if hidden else set(),
                             {**result, "failed": True, "changed": bool(result.get("changed")), "msg": error.text(), "failure": error.as_dict()})
         return _without(context.secrets, result)
+
+
+def _tied_parent() -> int:
+    """The pid of ansible-playbook, from whose death on this worker may not go on; it may have died before we came here."""
+    known = multiprocessing.parent_process()
+    parent = known.pid if known and known.pid else os.getppid()
+    die_with_parent(signal.SIGTERM)
+    if os.getppid() != parent:      # somebody else is our parent now, and would be taken for the holder of the lock
+        os._exit(1)
+    return parent
 
 
 def _secret_values(spec: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:

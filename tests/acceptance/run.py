@@ -3,8 +3,8 @@
 
 usage: run.py [NAME ...] [--again] [--seed N]
 
-kill-*: the run's process group is killed (SIGKILL) at a seeded moment inside the named step; no process of it may be left, and the
-next run must end verified with secrets, cluster and plan unchanged. real: two runs of site.yml with the real engine.
+kill-*: the run's process group is killed (SIGKILL) at a seeded moment inside the named step; no process of it may be left (Ansible's
+workers and their talosctl neither), and the next run must end verified with secrets, cluster and plan unchanged. real: two runs of site.yml with the real engine.
 """
 
 from __future__ import annotations
@@ -13,95 +13,116 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests import processes  # noqa: E402  (the path is set above)
 from tests.integration.conftest import BIN, LAB, Lab  # noqa: E402  (the path is set above)
 
 RESULTS = ROOT / ".build" / "acceptance.json"
-# step -> text in the output after which the clock of the kill starts, seconds within which it falls, extra variables of the killed and the next run
-MOMENTS: dict[str, tuple[str, float, tuple[str, ...]]] = {
-    "plan": ("TASK [motley.inference.plan", 1.0, ()),
-    "talos_image": ("TASK [motley.inference.talos_image", 1.0, ()),
-    "talos_config": ("TASK [motley.inference.talos_config", 3.0, ()),
-    "install": ("TASK [motley.inference.talos_config", 8.0, ()),
-    "talos_bootstrap": ("TASK [motley.inference.talos_bootstrap", 3.0, ()),
-    "gpu_device_plugin": ("TASK [motley.inference.gpu_device_plugin", 4.0, ()),
-    "ray_cluster": ("TASK [motley.inference.ray_cluster", 4.0, ()),
-    "vllm_serve": ("TASK [motley.inference.vllm_serve", 4.0, ()),
-    "upgrade": ("TASK [motley.inference.talos_image", 6.0, ("-e", '{"motley_talos_image_kernel_args": ["quiet"], "motley_allow_reboot": true}')),
-    "benchmark": ("TASK [motley.inference.benchmark", 1.0, ()),
+UPGRADE = ("-e", '{"motley_talos_image_kernel_args": ["quiet"], "motley_allow_reboot": true}')
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the kill falls: seconds after what begins it (a line of the output, or a request that the lab saw), and before what ends the step."""
+
+    begin: str
+    end: str
+    within: tuple[float, float]
+    request: bool = False
+    extra: tuple[str, ...] = ()
+    finished: bool = False      # a run on a finished cluster
+
+
+MOMENTS = {
+    "plan": Moment("TASK [motley.inference.plan : Work out", "TASK [motley.inference.talos_image", (0.0, 0.3)),
+    "talos_image": Moment("TASK [motley.inference.talos_image : Register", "TASK [motley.inference.talos_config", (0.0, 0.5)),
+    "talos_config": Moment("TASK [motley.inference.talos_config : Configure each", "Prove the image of nodes that are new", (0.5, 2.5)),
+    "install": Moment("machine POST /apply", "TASK [motley.inference.talos_bootstrap", (0.5, 4.5), request=True),
+    "talos_bootstrap": Moment("machine POST /bootstrap", "TASK [motley.inference.container_image", (0.0, 1.0), request=True),
+    "gpu_device_plugin": Moment("kube PATCH .*/daemonsets/nvidia-device-plugin", "TASK [motley.inference.nccl_interface", (0.0, 1.2), request=True),
+    "ray_cluster": Moment("kube PATCH .*/pods/ray-head", "TASK [motley.inference.vllm_serve", (0.0, 1.8), request=True),
+    "vllm_serve": Moment("kube PATCH .*/services/motley-endpoint", "TASK [motley.inference.verify", (0.5, 3.5), request=True),
+    "upgrade": Moment("machine POST /upgrade", "Prove the new image", (0.0, 3.0), request=True, extra=UPGRADE, finished=True),
+    "benchmark": Moment("TASK [motley.inference.benchmark : Measure", "TASK [motley.inference.report", (0.0, 0.4), finished=True),
 }
+KEPT = ("secrets.yaml", "api_key", "ray_token", "plan.json")
 
 
-def start(lab: Lab, *args: str) -> tuple[subprocess.Popen[bytes], Path]:
-    """A site run in a session of its own, its output in a file."""
-    output = lab.directory / f"out-{time.monotonic_ns()}"
+def start(lab: Lab, *args: str) -> tuple[subprocess.Popen[bytes], Path, str]:
+    """A site run in a session of its own, its output in a file, and the mark that all its processes carry."""
+    mark = f"{lab.name}-{time.monotonic_ns()}"
+    output = lab.directory / f"out-{mark}"
     process = subprocess.Popen(
         [str(LAB), "exec", "--name", lab.name, "controller", "--", str(BIN / "ansible-playbook"), "site.yml", "-i", "inventories/lab",
          "-e", f"motley_state_dir={lab.state}", *args], stdout=output.open("wb"), stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PATH": f"{BIN}:{os.environ['PATH']}"})
-    return process, output
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "PATH": f"{BIN}:{os.environ['PATH']}",
+             processes.VARIABLE: mark})
+    return process, output, mark
 
 
-def members(session: int) -> list[str]:
-    """Living processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[3]) == session and fields[0] != "Z":
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120])
-            except OSError:
-                continue
-    return found
+def begun(lab: Lab, moment: Moment, output: Path, before: int) -> bool:
+    """Whether what begins the moment has been seen."""
+    if not moment.request:
+        return moment.begin in output.read_text(errors="replace")
+    return any(re.match(moment.begin, f"{r['server']} {r['method']} {r['path']}") for r in lab.requests()[before:] if not r.get("dry_run"))
+
+
+def kept_files(lab: Lab) -> dict[str, bytes]:
+    """What must stay as it is once it exists."""
+    return {name: (lab.state / name).read_bytes() for name in KEPT if (lab.state / name).exists()}
 
 
 def kill(step: str, seed: int) -> str:
     """One kill and the run after it; returns what was seen, raises AssertionError."""
-    mark, within, extra = MOMENTS[step]
-    delay = random.Random(f"{seed}-{step}").uniform(0, within)  # noqa: S311  (a moment, no secret)
+    moment = MOMENTS[step]
+    delay = random.Random(f"{seed}-{step}").uniform(*moment.within)  # noqa: S311  (a moment, no secret)
     with tempfile.TemporaryDirectory() as directory:
         lab = Lab("kill", 8019, Path(directory))
         lab.down()
         try:
             lab.up("--engine", "stub")
-            if extra or step in ("benchmark",):
+            if moment.finished:
                 first = lab.site()
                 assert first.rc == 0, first.output[-2000:]
-                if step == "benchmark":
-                    (lab.state / "benchmark.jsonl").unlink()
-            kept = {name: (lab.state / name).read_bytes() for name in ("secrets.yaml", "api_key", "ray_token") if (lab.state / name).exists()}
-            process, output = start(lab, *extra)
+            if step == "benchmark":
+                (lab.state / "benchmark.jsonl").unlink()
+            before = len(lab.requests())
+            process, output, mark = start(lab, *moment.extra)
             deadline = time.monotonic() + 240
-            while mark not in output.read_text(errors="replace"):
+            while not begun(lab, moment, output, before):
                 assert process.poll() is None and time.monotonic() < deadline, output.read_text()[-2000:]
-                time.sleep(0.05)
+                time.sleep(0.03)
             time.sleep(delay)
-            ended = process.poll() is not None
-            kept.update({name: (lab.state / name).read_bytes() for name in ("secrets.yaml", "api_key", "ray_token") if (lab.state / name).exists()})
-            if not ended:
-                os.killpg(process.pid, signal.SIGKILL)
+            kept = kept_files(lab)
+            with_children = processes.living(mark)
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            assert moment.end not in output.read_text(errors="replace"), f"{delay:.1f} s were too long: the step had ended"
             gone = time.monotonic() + 10
-            while left := members(process.pid):
+            while left := processes.living(mark):
                 assert time.monotonic() < gone, f"left over: {left}"
                 time.sleep(0.1)
-            after = lab.site(*extra)
+            after = lab.site(*moment.extra)
             assert after.rc == 0, after.output[-3000:]
             assert json.loads((lab.state / "verify.json").read_text())["passed"] is True
-            changed = [name for name, text in kept.items() if (lab.state / name).read_bytes() != text]
+            now = kept_files(lab)
+            changed = [name for name, text in kept.items() if now.get(name) != text]
             assert not changed, f"made anew: {changed}"
-            return f"killed {delay:.1f} s into it{' (it had ended)' if ended else ''}; verified {after.seconds:.0f} s after"
+            bootstraps = [r for r in lab.requests() if r["server"] == "machine" and r["path"] == "/bootstrap" and r["status"] == 200]
+            assert len(bootstraps) == 1, bootstraps
+            return f"killed {delay:.1f} s into it, {len(with_children)} processes; verified {after.seconds:.0f} s after"
         finally:
             lab.down()
 

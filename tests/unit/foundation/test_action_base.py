@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.motley.inference.plugins.plugin_utils import action
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 INVENTORY = """
@@ -75,27 +78,29 @@ def test_a_killed_run_leaves_no_process(tmp_path, number):
     (tmp_path / "hosts.yml").write_text(INVENTORY.replace("motley_talosctl: echo", f"motley_talosctl: {slow}"))
     run = subprocess.Popen([str(Path(sys.executable).parent / "ansible-playbook"), str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.yml"),
                             "-e", f"motley_state_dir={tmp_path}/state"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                           env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}, start_new_session=True)
+                           env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), processes.VARIABLE: str(tmp_path)}, start_new_session=True)
     deadline = time.monotonic() + 30
     while not (tmp_path / "started").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert any("sleep 73" in line for line in processes.living(str(tmp_path)))
     run.send_signal(number)
     run.wait()
-    while left := _session(run.pid):
+    while left := processes.living(str(tmp_path)):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 
 
-def _session(sid: int) -> list[str]:
-    """Command lines of living processes of a session (zombies are dead)."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[3]) == sid and fields[0] != "Z":
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
-    return found
+def test_a_worker_whose_parent_died_before_it_began_ends(monkeypatch):
+    monkeypatch.setattr(action, "die_with_parent", lambda number: None)
+    monkeypatch.setattr(action.multiprocessing, "parent_process", lambda: type("P", (), {"pid": os.getppid() + 1})())
+    child = os.fork()
+    if child == 0:
+        action._tied_parent()
+        os._exit(7)      # it went on
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_the_parent_is_the_one_that_multiprocessing_knows(monkeypatch):
+    monkeypatch.setattr(action, "die_with_parent", lambda number: None)
+    assert action._tied_parent() == os.getppid()
