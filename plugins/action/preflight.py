@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,11 +19,14 @@ from ansible_collections.motley.inference.plugins.module_utils import inventory
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.plugin_utils.action import Context, MotleyAction
 from ansible_collections.motley.inference.plugins.plugin_utils.process import run
+from ansible_collections.motley.inference.plugins.plugin_utils.state import RESTARTING
 
 # launcher x workload that the serving roles build (docs/serving).
 SUPPORTED = {("ray", "pod")}
 PLATFORMS = {"talos"}
 PORTS = {"talos": 50000, "k3s": 22, "host": 22, "kubernetes": 6443}
+# An installation pulls an image, and big machines take minutes to start.
+RESTART_SECONDS = 600
 LIBRARIES = {"kubernetes": "kubernetes"}
 
 
@@ -103,19 +107,30 @@ def _importable(module: str) -> bool:
 
 
 def _reach(context: Context) -> dict[str, Any]:
-    """Try the platform's port on every node at once, 3 s at most; a note in check mode."""
+    """Try the platform's port on every node at once, 3 s at most; a note in check mode. A machine that a run has left restarting gets time."""
     cluster = context.cluster()
-    port = PORTS[cluster["platform"]]
-    with ThreadPoolExecutor(len(cluster["nodes"])) as pool:
-        answers = list(pool.map(lambda node: _answers(node["ansible_host"], port), cluster["nodes"]))
-    silent = [f"{n['name']} ({n['ansible_host']}:{port}): {a}" for n, a in zip(cluster["nodes"], answers, strict=True) if a]
+    port, since = PORTS[cluster["platform"]], time.monotonic()
+    while True:
+        silent = _silent(cluster["nodes"], port)
+        away = [name for name in silent if context.state.node_facts(name).get(RESTARTING)]
+        if not away or len(away) < len(silent) or context.check_mode or time.monotonic() - since > RESTART_SECONDS:
+            break
+        context.progress(f"{', '.join(away)}, which an earlier run has made restart", since, key="preflight")
+        time.sleep(1)
     if silent and context.check_mode:
-        context.display("  note: no answer from " + "; ".join(silent))
+        context.display("  note: no answer from " + "; ".join(silent.values()))
     elif silent:
-        raise MotleyError("not every machine answers", evidence=silent,
+        raise MotleyError("not every machine answers", evidence=list(silent.values()),
                           hint="power it on, and boot it from its own medium if it has no Talos yet "
                                "(ansible-playbook motley.inference.media prints which); check ansible_host and the network")
-    return {"silent": silent}
+    return {"silent": list(silent.values())}
+
+
+def _silent(nodes: list[dict[str, Any]], port: int) -> dict[str, str]:
+    """Machines that do not answer, each with a text that says where it was asked and what came."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        answers = list(pool.map(lambda node: _answers(node["ansible_host"], port), nodes))
+    return {n["name"]: f"{n['name']} ({n['ansible_host']}:{port}): {a}" for n, a in zip(nodes, answers, strict=True) if a}
 
 
 def _answers(host: str, port: int) -> str | None:

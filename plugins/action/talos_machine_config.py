@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from ansible_collections.motley.inference.plugins.module_utils.talos import conf
 from ansible_collections.motley.inference.plugins.module_utils.talos import patches as user_patches
 from ansible_collections.motley.inference.plugins.plugin_utils import talos_drain, talos_node
 from ansible_collections.motley.inference.plugins.plugin_utils.action import Context, MotleyAction
+from ansible_collections.motley.inference.plugins.plugin_utils.state import RESTARTING
 from ansible_collections.motley.inference.plugins.plugin_utils.talosctl import NodeState, Talosctl, TalosctlError
 
 try:
@@ -191,10 +193,11 @@ def _update(
     _refuse_reboot(context, name, found.reboot)
     if not context.check_mode:
         boot = _boot(talosctl, node, state)
-        talosctl.call(where, ["apply-config", "--file", str(path), "--mode", "auto"], timeout=120, what="applying the configuration")
-        if found.reboot:
-            talos_node.wait_back(context, talosctl, node, reached=lambda: False, before=boot, timeout=timeout)
-        _finish_install(context, talosctl, node, timeout=timeout)
+        with talos_node.restarts(context, name) if found.reboot else contextlib.nullcontext():
+            talosctl.call(where, ["apply-config", "--file", str(path), "--mode", "auto"], timeout=120, what="applying the configuration")
+            if found.reboot:
+                talos_node.wait_back(context, talosctl, node, reached=lambda: False, before=boot, timeout=timeout)
+            _finish_install(context, talosctl, node, timeout=timeout)
     return {
         "changed": True,
         "applied": not context.check_mode,
@@ -247,15 +250,16 @@ def _install(
         return {**result, "applied": False}
     # A fresh machine: nothing that was known of the old installation holds.
     context.state.record_facts(name, {"installed": False, "bootstrapped": False, "image_proven": False}, source="talos_machine_config")
-    talosctl.call(where, ["apply-config", "--file", str(path)], insecure=True, timeout=120, what="applying the first configuration")
-    talos_node.note(context, name, f"installing Talos {lock['version']} to {node['install_disk']}")
-    _finish_install(context, talosctl, node, before=state.status.boot if state.status else "", timeout=timeout)
+    with talos_node.restarts(context, name):
+        talosctl.call(where, ["apply-config", "--file", str(path)], insecure=True, timeout=120, what="applying the first configuration")
+        talos_node.note(context, name, f"installing Talos {lock['version']} to {node['install_disk']}")
+        _finish_install(context, talosctl, node, before=state.status.boot if state.status else "", timeout=timeout)
     return {**result, "applied": True}
 
 
 def _finish_install(context: Context, talosctl: Talosctl, node: dict[str, Any], *, timeout: int, before: str = "") -> None:
     talos_node.wait_installed(context, talosctl, node, before=before, timeout=timeout)
-    context.state.record_facts(node["name"], {"installed": True}, source="talosctl get machinestatus, get systemdisk")
+    context.state.record_facts(node["name"], {"installed": True, RESTARTING: False}, source="talosctl get machinestatus, get systemdisk")
 
 
 def _right_machine(talosctl: Talosctl, node: dict[str, Any], lock: dict[str, Any], *, image_arch: str) -> None:

@@ -14,6 +14,7 @@ from ansible_collections.motley.inference.plugins.module_utils.talos import reso
 from ansible_collections.motley.inference.plugins.plugin_utils import talos_drain, talos_node
 from ansible_collections.motley.inference.plugins.plugin_utils.action import Context, MotleyAction
 from ansible_collections.motley.inference.plugins.plugin_utils.kube import Kube, KubeUnreachable
+from ansible_collections.motley.inference.plugins.plugin_utils.state import RESTARTING
 from ansible_collections.motley.inference.plugins.plugin_utils.talosctl import Talosctl, TalosctlError
 
 _PENDING = "upgrades.json"
@@ -50,13 +51,16 @@ class ActionModule(MotleyAction):
         )  # fmt: skip
         if decision.action == "none":
             resumed = not context.check_mode and _finish(context, name, pending)
+            if resumed:
+                context.state.record_facts(name, {RESTARTING: False}, source="talosctl get machinestatus")
             return {"changed": resumed, "state": state.kind, "reasons": []}
         diff = {
             "before": f"Talos {seen['version']}\nschematic {seen['extensions'].schematic}\n",
             "after": f"Talos {wanted['version']}\nschematic {wanted['schematic']}\n",
         }
         if not context.check_mode:
-            _upgrade(context, talosctl, node, wanted, boot=state.status.boot if state.status else "", timeout=args["timeout"])
+            with talos_node.restarts(context, name):
+                _upgrade(context, talosctl, node, wanted, boot=state.status.boot if state.status else "", timeout=args["timeout"])
         return {"changed": True, "state": state.kind, "reasons": list(decision.reasons), "diff": diff}
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 
+# Fact in nodes.json: a run has made this machine restart and has not seen it come back.
+RESTARTING = "restarting"
 CHECK = "check"
 
 

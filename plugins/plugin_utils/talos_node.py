@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.module_utils.talos import drivers, errors, redact, releases, resources, schematic
 from ansible_collections.motley.inference.plugins.plugin_utils.action import Context
+from ansible_collections.motley.inference.plugins.plugin_utils.state import RESTARTING
 from ansible_collections.motley.inference.plugins.plugin_utils.talosctl import NodeState, Talosctl, Target
 
 LOCK = "lock.yml"
@@ -314,6 +315,14 @@ def wait_back(
         )
         == "reached"
     )
+
+
+@contextlib.contextmanager
+def restarts(context: Context, node: str) -> Iterator[None]:
+    """Around what makes a machine restart: a run that dies in it leaves the note, and the next one waits for the machine."""
+    context.state.record_facts(node, {RESTARTING: True}, source="this run")
+    yield
+    context.state.record_facts(node, {RESTARTING: False}, source="this run")
 
 
 def note(context: Context, node: str, text: str) -> None:

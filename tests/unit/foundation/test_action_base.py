@@ -8,9 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ansible_collections.motley.inference.plugins.action import preflight
+from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.plugin_utils import action
+from ansible_collections.motley.inference.plugins.plugin_utils.state import StateDirectory
 
 from tests import processes
 
@@ -104,3 +108,26 @@ def test_a_worker_whose_parent_died_before_it_began_ends(monkeypatch):
 def test_the_parent_is_the_one_that_multiprocessing_knows(monkeypatch):
     monkeypatch.setattr(action, "die_with_parent", lambda number: None)
     assert action._tied_parent() == os.getppid()
+
+
+@pytest.mark.parametrize(("restarting", "tries"), [((), 1), (("spark-01",), 3), (("x86-01",), 1)], ids=["off", "restarts", "another restarts"])
+def test_a_machine_that_a_run_left_restarting_gets_time(tmp_path, monkeypatch, restarting, tries):
+    asked = []
+
+    def answers(host, port):
+        asked.append(host)
+        return "refused" if host == "10.0.0.10" and asked.count(host) < 3 else None
+
+    monkeypatch.setattr(preflight, "_answers", answers)
+    monkeypatch.setattr(preflight.time, "sleep", lambda seconds: None)
+    state = StateDirectory(tmp_path)
+    for name in restarting:
+        state.record_facts(name, {"restarting": True}, source="a run")
+    nodes = [{"name": "x86-01", "ansible_host": "10.0.0.20"}, {"name": "spark-01", "ansible_host": "10.0.0.10"}]
+    context = SimpleNamespace(cluster=lambda: {"platform": "talos", "nodes": nodes}, state=state, check_mode=False, progress=lambda *a, **k: None)
+    if tries == 1:
+        with pytest.raises(MotleyError, match="not every machine answers"):
+            preflight._reach(context)
+    else:
+        assert preflight._reach(context) == {"silent": []}
+    assert asked.count("10.0.0.10") == tries

@@ -323,6 +323,10 @@ def test_an_installation_that_fails_ends_the_wait(lab: tuple[Any, Machine]) -> N
     machine.installs = False
     with pytest.raises(MotleyError, match="installation failed"):
         _run(talos_machine_config, context)
+    assert context.state.node_facts("spark-01")["restarting"] is True      # the next run has to wait for it
+    machine.installs, machine.mode = True, "maintenance"
+    _run(talos_machine_config, context)
+    assert context.state.node_facts("spark-01")["restarting"] is False
 
 
 @pytest.mark.parametrize(
