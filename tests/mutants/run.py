@@ -37,6 +37,11 @@ def copy(target: Path) -> Path:
     return root
 
 
+def run_tests(root: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", *tests], cwd=root, capture_output=True, text=True,
+                          timeout=300, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
+
 def caught(root: Path, fault: dict[str, Any]) -> tuple[bool, str]:
     """Whether the tests of the fault's area fail with it; and the first failure."""
     path = root / fault["file"]
@@ -45,8 +50,7 @@ def caught(root: Path, fault: dict[str, Any]) -> tuple[bool, str]:
         return False, f"the text of the fault occurs {text.count(fault['old'])} times in {fault['file']}: mend faults.yml"
     path.write_text(text.replace(fault["old"], fault["new"]))
     try:
-        done = subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", *fault["tests"]], cwd=root, capture_output=True, text=True,
-                              timeout=300, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        done = run_tests(root, fault["tests"])
     finally:
         path.write_text(text)
     first = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), done.stdout.strip().splitlines()[-1:])
@@ -59,6 +63,12 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         halves = [asked[0::2], asked[1::2]]
+
+        # Tests that fail without any fault would catch everything.
+        sound = run_tests(copy(Path(directory) / "sound"), sorted({test for fault in asked for test in fault["tests"]}))
+        if sound.returncode:
+            print(f"the tests fail without a fault:\n{sound.stdout[-2000:]}")
+            return 2
 
         def work(number: int) -> list[tuple[dict[str, Any], bool, str]]:
             root = copy(Path(directory) / str(number))

@@ -120,10 +120,16 @@ def test_request_carries_what_the_planner_needs(home):
     ({"motley_engine_env": {"HF_TOKEN": "abc"}}, ["motley_engine_env.HF_TOKEN"]),
     ({"motley_engine_env": {"HF_ENDPOINT": "http://x"}}, []),
     ({"motley_engine_args": ["--api-key", "abc"]}, ["motley_engine_args (--api-key)"]),
+    ({"motley_engine_args": ["--api-key=abc"]}, ["motley_engine_args (--api-key)"]),
     ({"motley_talos_patches": [{"x": "-----BEGIN EC PRIVATE KEY-----"}]}, ["motley_talos_patches"]),
 ])
 def test_secrets_in_the_clear_are_found(raw, found):
     assert inventory.literal_secrets(raw) == found
+
+
+def test_a_digest_does_not_depend_on_the_order_of_names():
+    assert inventory.digest({"a": 1, "b": {"c": 2, "d": 3}}) == inventory.digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert inventory.digest({"a": [1, 2]}) != inventory.digest({"a": [2, 1]})
 
 
 def test_default_state_directory():

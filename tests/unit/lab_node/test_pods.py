@@ -110,7 +110,7 @@ def test_probes_decide_readiness_and_life(tmp_path: pathlib.Path) -> None:
                                                          livenessProbe={"tcpSocket": {"port": port}, **quick}, volumeMounts=[{"name": "h", "mountPath": "/state"}])],
                                 "volumes": [{"name": "h", "hostPath": {"path": "/var/lib/x", "type": "DirectoryOrCreate"}}], "terminationGracePeriodSeconds": 1})  # fmt: skip
         started = await here.phase("p", "Running")
-        assert not started["containerStatuses"][0]["ready"]
+        assert not started["containerStatuses"][0]["ready"], (started, await here.events("p"))
         (here.node.var / "lib/x/up").touch()
         ready = await here.until("p", lambda s: s["containerStatuses"][0]["ready"])
         assert {c["type"]: c["status"] for c in ready["conditions"]}["Ready"] == "True" and ready["containerStatuses"][0]["restartCount"] == 0

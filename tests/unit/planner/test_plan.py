@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.motley.inference.plugins.module_utils.errors import MotleyError
 from ansible_collections.motley.inference.plugins.module_utils.planner import digest, plan
 from ansible_collections.motley.inference.plugins.module_utils.planner.catalog import MODELS
+from ansible_collections.motley.inference.plugins.module_utils.planner.lines import node_order
 from ansible_collections.motley.inference.plugins.module_utils.planner.model import default_partition, from_config, from_name, tensor_refusals
 from ansible_collections.motley.inference.plugins.module_utils.planner.picture import svg
 
@@ -58,6 +59,13 @@ def alternative(response: dict[str, Any], name: str) -> dict[str, Any]:
 
 def workers(response: dict[str, Any]) -> list[dict[str, Any]]:
     return [w for stage in response["stages"] for w in stage["workers"]]
+
+
+@pytest.mark.parametrize(("rule", "order"), [("address", ["engine", "b", "c", "a"]), ("node_id", ["engine", "a", "b", "c"])])
+def test_the_rank_order_is_the_executors(rule: str, order: list[str]) -> None:
+    """V1: fewer workers first, then the address as text (10.0.0.10 is before 10.0.0.9); V2, pinned: addresses alone."""
+    nodes = [("a", "10.0.0.1", 2), ("b", "10.0.0.10", 1), ("engine", "10.0.0.99", 4), ("c", "10.0.0.9", 1)]
+    assert node_order(nodes, "engine", rule) == order
 
 
 # ------------------------------------------------------------------------------------------------------------ choices

@@ -57,6 +57,14 @@ acceptedCAs:
 """
 
 
+@pytest.mark.parametrize("body", [["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-256-CBC,8A6F01"], ["MHcCAQEEIOqzXUQp", "0Y3N8m5s2n3l4kQv", "Yb0m1v9c"]],
+                         ids=["headers", "short lines"])
+def test_nothing_between_begin_and_end_shows(body: list[str]) -> None:
+    out = redact.redact("\n".join(["-----BEGIN RSA PRIVATE KEY-----", *body, "more", "-----END RSA PRIVATE KEY-----", "after: this"]))
+    assert not [line for line in body if line in out] and "more" not in out
+    assert out.endswith("after: this")
+
+
 def _shows_nothing(text: str) -> bool:
     secrets = [KEY, "0123456789abcdef", *PEM_LINES, base64.b64encode(b"1" * 32).decode(), base64.b64encode(b"2" * 32).decode()]
     return not any(secret in text for secret in secrets)
