@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests import processes  # noqa: E402  (the path is set above)
-from tests.integration.conftest import BIN, LAB, Lab  # noqa: E402  (the path is set above)
+from tests.integration.conftest import BIN, LAB, Lab, free_port, own_name  # noqa: E402  (the path is set above)
 
 RESULTS = ROOT / ".build" / "acceptance.json"
 UPGRADE = ("-e", '{"motley_talos_image_kernel_args": ["quiet"], "motley_allow_reboot": true}')
@@ -52,7 +52,7 @@ MOMENTS = {
     "install": Moment("machine POST /apply", "TASK [motley.inference.talos_bootstrap", (0.5, 4.5), request=True),
     "talos_bootstrap": Moment("machine POST /bootstrap", "TASK [motley.inference.container_image", (0.0, 1.0), request=True),
     "gpu_device_plugin": Moment("kube PATCH .*/daemonsets/nvidia-device-plugin", "TASK [motley.inference.nccl_interface", (0.0, 1.2), request=True),
-    "ray_cluster": Moment("kube PATCH .*/pods/ray-head", "TASK [motley.inference.vllm_serve", (0.0, 1.8), request=True),
+    "ray_cluster": Moment("kube PATCH .*/pods/ray-head", "TASK [motley.inference.vllm_serve", (0.0, 1.0), request=True),
     "vllm_serve": Moment("kube PATCH .*/services/motley-endpoint", "TASK [motley.inference.verify", (0.5, 3.5), request=True),
     "upgrade": Moment("machine POST /upgrade", "Prove the new image", (0.0, 3.0), request=True, extra=UPGRADE, finished=True),
     "benchmark": Moment("TASK [motley.inference.benchmark : Measure", "TASK [motley.inference.report", (0.0, 0.4), finished=True),
@@ -89,7 +89,7 @@ def kill(step: str, seed: int) -> str:
     moment = MOMENTS[step]
     delay = random.Random(f"{seed}-{step}").uniform(*moment.within)  # noqa: S311  (a moment, no secret)
     with tempfile.TemporaryDirectory() as directory:
-        lab = Lab("kill", 8019, Path(directory))
+        lab = Lab(own_name("kill"), free_port(), Path(directory))
         lab.down()
         try:
             lab.up("--engine", "stub")
@@ -131,7 +131,7 @@ def real(seed: int) -> str:
     """make lab twice with the real engine."""
     del seed
     with tempfile.TemporaryDirectory() as directory:
-        lab = Lab("real", 8020, Path(directory))
+        lab = Lab(own_name("real"), free_port(), Path(directory))
         lab.down()
         try:
             started = time.monotonic()

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +48,17 @@ def _harmless(request: dict[str, Any]) -> bool:
     return bool(re.search(r"motley-lab|/exec|selfsubject|/v1/(chat/)?completions", f"{request.get('agent')} {request['path']}"))
 
 
+def own_name(prefix: str) -> str:
+    """A lab name of this checkout: namespaces are the machine's, and another checkout may test at the same time."""
+    return f"{prefix}{zlib.crc32(str(ROOT).encode()) % 0x10000:04x}"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 class Lab:
     """A running lab and a state directory of its own."""
 
@@ -66,6 +79,13 @@ class Lab:
                               check=False, cwd=ROOT, env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1",
                                                           "PATH": f"{BIN}:{os.environ['PATH']}", **(env or {})})
 
+    def start(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A site run in a session of its own, not awaited."""
+        command = [str(LAB), "exec", "--name", self.name, "controller", "--", str(BIN / "ansible-playbook"), "site.yml", "-i", "inventories/lab",
+                   "-e", f"motley_state_dir={self.state}", *args]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
+                                env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": f"{BIN}:{os.environ['PATH']}", **(env or {})})
+
     def site(self, *args: str, playbook: str = "site.yml", timeout: float = 600) -> Run:
         before = len(self.requests())
         started = time.monotonic()
@@ -84,7 +104,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.skip("the lab makes network namespaces: it needs root")
     if not shutil.which("bwrap"):
         pytest.skip("the lab needs bubblewrap (apt-get install bubblewrap)")
-    lab = Lab("it", 8017, tmp_path_factory.mktemp("site"))
+    lab = Lab(own_name("it"), free_port(), tmp_path_factory.mktemp("site"))
     lab.down()
     lab.up("--engine", "stub")
     yield lab
