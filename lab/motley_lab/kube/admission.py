@@ -35,7 +35,7 @@ def complete_pod(store: Store, pod: Json) -> None:
     """Service account, priority, tolerations, RuntimeClass: in the order of the real server's plugins."""
     _service_account(store, pod)
     _priority(store, pod)
-    _tolerations(pod["spec"])
+    default_tolerations(pod["spec"])
     _runtime_class(store, pod)
 
 
@@ -77,7 +77,7 @@ def _priority(store: Store, pod: Json) -> None:
     spec.setdefault("preemptionPolicy", preemption)
 
 
-def _tolerations(spec: Json) -> None:
+def default_tolerations(spec: Json) -> None:
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         entries: list[Json] = spec.setdefault("tolerations", [])
         if not any(entry.get("key") in (key, None) and entry.get("effect", "NoExecute") == "NoExecute" for entry in entries):

@@ -325,6 +325,8 @@ class Api:
         if target.sub != "status":
             if resource.columns is None:
                 defaults.apply_defaults(kind, document)
+                if kind == "Pod":
+                    admission.default_tolerations(document["spec"])      # the plugin acts on updates too
                 problems = validate.created(document, kind) + validate.changed(live, document, kind)
             else:
                 problems = validate.metadata(document, kind) + validate.custom(document, resource.schema)
