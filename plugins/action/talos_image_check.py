@@ -46,6 +46,8 @@ class ActionModule(MotleyAction):
             running_schematic=seen["extensions"].schematic,
             wanted_schematic=wanted["schematic"],
         )
+        if not reasons and args["moment"] == "before" and name in (context.state.read_json(talos_node.PENDING) or {}):
+            reasons = ["an upgrade that was interrupted is to be finished"]
         if reasons and (args["moment"] == "before" or context.check_mode):
             return {"changed": False, "state": state.kind, "upgrade": True, "reasons": reasons, "checks": []}
         found = _settled(context, talosctl, node, wanted, seen, timeout=args["timeout"] if args["moment"] == "after" else 0)

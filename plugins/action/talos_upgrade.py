@@ -17,7 +17,6 @@ from ansible_collections.motley.inference.plugins.plugin_utils.kube import Kube,
 from ansible_collections.motley.inference.plugins.plugin_utils.state import RESTARTING
 from ansible_collections.motley.inference.plugins.plugin_utils.talosctl import Talosctl, TalosctlError
 
-_PENDING = "upgrades.json"
 _SNAPSHOTS_KEPT = 5
 
 
@@ -43,7 +42,7 @@ class ActionModule(MotleyAction):
             return {"changed": False, "state": state.kind, "reasons": []}
         seen = talos_node.observe(talosctl, node)
         allow = args["allow_reboot"] if args["allow_reboot"] is not None else context.cluster()["talos"]["allow_reboot"]
-        pending = (context.state.read_json(_PENDING) or {}).get(name)
+        pending = (context.state.read_json(talos_node.PENDING) or {}).get(name)
         decision = upgrade.decide(
             running_version=seen["version"], wanted_version=wanted["version"], running_schematic=seen["extensions"].schematic,
             wanted_schematic=wanted["schematic"], serving=talos_drain.serving(talos_node.kubeconfig(context), name),
@@ -80,7 +79,7 @@ def _upgrade(context: Context, talosctl: Talosctl, node: dict[str, Any], wanted:
 
     if not talos_node.wait_back(context, talosctl, node, reached=reached, before=boot, timeout=timeout):
         seen = talos_node.observe(talosctl, node)
-        _finish(context, name, (context.state.read_json(_PENDING) or {}).get(name))
+        _finish(context, name, (context.state.read_json(talos_node.PENDING) or {}).get(name))
         raise upgrade.rolled_back(
             running_version=seen["version"],
             wanted_version=wanted["version"],
@@ -89,7 +88,7 @@ def _upgrade(context: Context, talosctl: Talosctl, node: dict[str, Any], wanted:
             node=name,
         )
     _wait_ready(context, talosctl, node)
-    _finish(context, name, (context.state.read_json(_PENDING) or {}).get(name))
+    _finish(context, name, (context.state.read_json(talos_node.PENDING) or {}).get(name))
 
 
 def _compare(seen: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
@@ -142,7 +141,7 @@ def _note_pending(context: Context, name: str, entry: dict[str, Any] | None) -> 
         document.pop(name, None)
         return {**document, name: entry} if entry else document
 
-    context.state.update_json(_PENDING, change)
+    context.state.update_json(talos_node.PENDING, change)
 
 
 def _finish(context: Context, name: str, pending: dict[str, Any] | None) -> bool:

@@ -33,6 +33,7 @@ ANSWER_SECONDS = 300
 # A machine leaves maintenance mode within seconds of its configuration.
 MAINTENANCE_SECONDS = 120
 _SWITCH_SECONDS = 30
+PENDING = "upgrades.json"      # upgrades that were begun and not yet finished, with what is to be undone
 _EVERY = 2.0
 
 
