@@ -35,7 +35,7 @@ async def probe(spec: JSON, container: JSON, running: Running, address: str) -> 
             except TimeoutError:
                 process.kill()
                 return f"command timed out: {' '.join(spec['exec']['command'])!r} timed out after {timeout}s"
-            return "" if process.returncode == 0 else output.decode(errors="replace")
+            return "" if process.returncode == 0 else output.decode(errors="replace") or f"exit code {process.returncode}"
         if "httpGet" in spec:
             get = spec["httpGet"]
             url = f"{get.get('scheme', 'HTTP').lower()}://{get.get('host') or address}:{_port(get['port'], container)}{get.get('path', '/')}"
