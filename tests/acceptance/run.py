@@ -46,14 +46,14 @@ class Moment:
 
 
 MOMENTS = {
-    "plan": Moment("TASK [motley.inference.plan : Work out", "TASK [motley.inference.talos_image", (0.0, 0.3)),
+    "plan": Moment("TASK [motley.inference.plan : Work out", "TASK [motley.inference.talos_image", (0.0, 0.1)),
     "talos_image": Moment("TASK [motley.inference.talos_image : Register", "TASK [motley.inference.talos_config", (0.0, 0.5)),
     "talos_config": Moment("TASK [motley.inference.talos_config : Configure each", "Prove the image of nodes that are new", (0.5, 2.5)),
     "install": Moment("machine POST /apply", "TASK [motley.inference.talos_bootstrap", (0.5, 4.5), request=True),
     "talos_bootstrap": Moment("machine POST /bootstrap", "TASK [motley.inference.container_image", (0.0, 1.0), request=True),
     "gpu_device_plugin": Moment("kube PATCH .*/daemonsets/nvidia-device-plugin", "TASK [motley.inference.nccl_interface", (0.0, 1.2), request=True),
-    "ray_cluster": Moment("kube PATCH .*/pods/ray-head", "TASK [motley.inference.vllm_serve", (0.0, 1.0), request=True),
-    "vllm_serve": Moment("kube PATCH .*/services/motley-endpoint", "TASK [motley.inference.verify", (0.5, 3.5), request=True),
+    "ray_cluster": Moment("kube PATCH .*/pods/ray-head", "TASK [motley.inference.vllm_serve", (0.0, 0.5), request=True),
+    "vllm_serve": Moment("kube PATCH .*/services/motley-endpoint", "TASK [motley.inference.verify", (0.0, 0.8), request=True),
     "upgrade": Moment("machine POST /upgrade", "Prove the new image", (0.0, 3.0), request=True, extra=UPGRADE, finished=True),
     "benchmark": Moment("TASK [motley.inference.benchmark : Measure", "TASK [motley.inference.report", (0.0, 0.4), finished=True),
 }
